@@ -13,7 +13,8 @@ from layline.evaluation.predictions import Predictions
 from layline.model.calibration import Calibration
 from layline.training.config import ReportConfig, to_toml
 from layline.training.recipes import resolve_config
-from layline.training.run_folder import RunFolder, choose_samples, take_snapshot, write_pictures
+from layline.training.report_data import choose_samples, take_snapshot, write_report_data
+from layline.training.run_folder import RunFolder
 from layline.utils.files import write_json
 
 
@@ -91,7 +92,14 @@ def write_run(
     counts = np.bincount(ranks, minlength=count).tolist()
     counts = dict.fromkeys(("train", "validation", "test"), counts)
     measured = evaluate_split(
-        *("test", truth, names, Predictions(log_probs, decisions), description, "mode"),
+        *(
+            "test",
+            truth,
+            names,
+            Predictions(log_probs, decisions, features=tested[keep]),
+            description,
+            "mode",
+        ),
         facts={"epoch": best},
         counts=counts,
     )
@@ -114,9 +122,8 @@ def write_run(
     folder.environment.write_text(json.dumps(environment))
     if not recorded:
         return path
-    drawn = take_snapshot(tested[keep], truth[keep], decisions["mode"][keep], head, keep)
     pixels = rng.integers(0, 256, (samples, 24, 32), dtype=np.uint8)
     inputs = ImageArrays(pixels, names) if images else Unloaded(names)
     model = SimpleNamespace(head=head, description=description)
-    write_pictures(folder, measured, inputs, drawn, model, ReportConfig())
+    write_report_data(folder, measured, inputs, keep, model, ReportConfig())
     return path

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from layline.model.model_file import load
     from layline.model.onnx_export import export
     from layline.reports.comparison import compare
-    from layline.training.api import Run, train
     from layline.training.evaluate import Evaluated, evaluate
+    from layline.training.run import Run, train
     from layline.utils.validation import UserError
 
 __version__ = "0.2.0"  # the only place: the package's metadata are read from here
@@ -31,10 +31,10 @@ _LAZY = {
     "OrdinalHead": "layline.heads",
     "create": "layline.heads",
     "names": "layline.heads",
-    "train": "layline.training.api",
+    "train": "layline.training.run",
     "evaluate": "layline.training.evaluate",
     "compare": "layline.reports.comparison",
-    "Run": "layline.training.api",
+    "Run": "layline.training.run",
     "Evaluated": "layline.training.evaluate",
     "load": "layline.model.model_file",
     "export": "layline.model.onnx_export",

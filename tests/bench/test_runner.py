@@ -114,7 +114,7 @@ def test_data_that_change_while_a_grid_runs_fail_its_runs(tree, tmp_path, rating
 def test_runs_take_gpus_in_turn(grid, tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(runner, "gpus_for", lambda *_: ["cuda:0", "cuda:1"])
-    monkeypatch.setattr(runner, "train", lambda config, *_: seen.append(config.training.device))
+    monkeypatch.setattr(runner, "train_run", lambda config, *_: seen.append(config.training.device))
     for place, cell in enumerate(grid.cells()):
         run_cell(cell, job_in(tmp_path), place)
     assert seen == ["cuda:0", "cuda:1", "cuda:0", "cuda:1"]

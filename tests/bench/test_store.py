@@ -71,7 +71,7 @@ def test_a_file_system_without_locks_works(grid, tmp_path, go, monkeypatch, erro
         raise error
 
     monkeypatch.setattr("layline.bench.store.FileLock.acquire", acquire)
-    monkeypatch.setattr("layline.bench.runner.train", lambda *_: None)  # it is about the store
+    monkeypatch.setattr("layline.bench.runner.train_run", lambda *_: None)  # it is about the store
     failed, log = go(grid.model_copy(update={"seeds": [0], "methods": ["sord"]}), tmp_path)
     assert len(failed) == 1
     assert "does not support locks" in log

@@ -237,9 +237,9 @@ def test_file_names_need_not_be_unicode_but_the_folder_must(
 
 def test_a_bug_keeps_its_traceback_and_asks_for_a_report(tmp_path):
     program = (
-        "import sys; from layline.training import api; from layline.cli import main\n"
+        "import sys; from layline.training import run; from layline.cli import main\n"
         "def fail(*args, **kwargs): raise RuntimeError('a bug')\n"
-        "api.train = fail; sys.argv = ['layline', 'train', 'photo-quality']; main()"
+        "run.train = fail; sys.argv = ['layline', 'train', 'photo-quality']; main()"
     )
     found = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False

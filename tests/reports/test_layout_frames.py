@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from layline.reports.layout_frames import layout_frames, select_epochs
-from layline.training.run_folder import Snapshot
+from layline.training.report_data import Snapshot
 
 CLASSES = 5
 

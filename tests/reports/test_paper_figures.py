@@ -14,7 +14,7 @@ from layline.reports.paper_figures import (
     save_figure,
     write_reproduction,
 )
-from layline.training.run_folder import Snapshot
+from layline.training.report_data import Snapshot
 
 REPRODUCTIONS, SMALL = load_reproductions(), load_presets()["small"]
 

@@ -29,7 +29,6 @@ import torchvision.transforms.v2  # noqa: F401
 from sklearn.datasets import load_sample_images
 
 import layline.reports.run
-import layline.training.api
 import layline.training.run  # noqa: F401
 from layline.cli import main
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 import layline
 from layline.cli import app
-from layline.training import api
+from layline.training import run as runs
 from layline.training.config import SETTINGS, parse_minutes, tree_of
 from layline.training.recipes import resolve_config
 from layline.training.trainer import Interrupted
@@ -56,7 +56,7 @@ def test_a_report_that_cannot_be_written_does_not_hide_the_results(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("layline.reports.run.write_run_report", no_room)
-    monkeypatch.setattr("layline.training.run_folder._write_thumbnail", no_room)
+    monkeypatch.setattr("layline.training.report_data._write_thumbnail", no_room)
     run = layline.train(photos, **SMALL, settings=CHANNELS, out=tmp_path / "run")
     assert run.metrics["samples"] == 6
     assert run.report is None
@@ -103,7 +103,7 @@ def test_arguments_become_settings_above_those_given(photos, tmp_path, capsys):
         verbose=False,
     )
     assert capsys.readouterr() == ("", "")
-    config = api.RunFolder(made.folder).read_config()
+    config = runs.RunFolder(made.folder).read_config()
     training = config.training
     assert (training.learning_rate, training.weight_decay) == (0.01, 0.25)
     assert (training.head_learning_rate, training.metric, training.patience) == (0.02, "qwk", 7)
@@ -130,10 +130,10 @@ def test_a_stop_is_a_keyboard_interrupt_that_says_how_to_go_on(
             folder.config.touch()
         raise Interrupted(2, 0)
 
-    monkeypatch.setattr(api, "train_run", stop)
+    monkeypatch.setattr(runs, "train_run", stop)
     with pytest.raises(KeyboardInterrupt) as stopped:
         layline.train(photos, **SMALL, out=tmp_path / "run", verbose=False)
-    assert isinstance(stopped.value, api.Stopped) is not early
+    assert isinstance(stopped.value, runs.Stopped) is not early
     if not early:
         assert str(stopped.value) == (
             "Stopped after epoch 1; the state is saved. Resume with "

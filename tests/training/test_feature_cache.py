@@ -1,5 +1,8 @@
 """Features of a frozen backbone: extracted once, shared by runs, exact."""
 
+from contextlib import contextmanager
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -11,16 +14,17 @@ from layline.data.array_cache import ArrayCache
 from layline.data.images import ImageArrays
 from layline.data.loaders import ImageBatches
 from layline.data.preprocessing import ImagePreprocessing
-from layline.training import feature_cache
+from layline.training import prepare
 from layline.training.distributed import SeveralProcesses
-from layline.training.feature_cache import extract_features, feature_key
+from layline.training.prepare import PreparedRun, extract_features, feature_key
+from layline.training.recipes import resolve_config
 from layline.training.trainer import Trainer
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("LAYLINE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(feature_cache, "PIECE", 16)
+    monkeypatch.setattr(prepare, "PIECE", 16)
     return tmp_path / "cache"
 
 
@@ -38,11 +42,23 @@ def make_backbone(seed=0, **options):
     return backbones.create("convnet", 4, channels=4, **options).eval()
 
 
-def extract(backbone, images, **options):
-    key = feature_key(backbone, images, PREPARATION)
-    samples = ImageBatches(images, PREPARATION)
+class Log(list):
+    """Messages, and the numbers of samples that were done."""
+
+    __call__ = list.append
+
+    @contextmanager
+    def progress(self, what, total):
+        yield self.append
+
+
+def extract(backbone, images, log=None):
+    config = resolve_config({"data": {"source": "photo-quality"}, "training": {"batch_size": 2}})
+    dataset = SimpleNamespace(inputs=images)
+    model = SimpleNamespace(backbone=backbone, description=SimpleNamespace(inputs=PREPARATION))
     processes = SeveralProcesses(Accelerator(cpu=True))
-    return extract_features(backbone, samples, key, None, processes, batch_size=2, **options)
+    log = Log() if log is None else log
+    return extract_features(PreparedRun(config, dataset, model, processes, log))
 
 
 def test_the_features_are_those_of_the_body_and_are_read_the_second_time(images, monkeypatch):
@@ -60,15 +76,16 @@ def test_a_stopped_extraction_continues(images):
     for entry in ArrayCache().entries():
         ArrayCache().remove(entry.name)
 
-    def stop(done):
-        if done == 40:
-            raise KeyboardInterrupt
+    class Stopping(Log):
+        def append(self, done):
+            if done == 40:
+                raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        extract(make_backbone(), images, progress=stop)
-    done = []
-    rows = extract(make_backbone(), images, progress=done.append)
-    assert done == [40, 48, 50]  # two pieces of 16 were finished
+        extract(make_backbone(), images, Stopping())
+    log = Log()
+    rows = extract(make_backbone(), images, log)
+    assert log == [40, 48, 50]  # two pieces of 16 were finished
     np.testing.assert_array_equal(rows, whole)
 
 
@@ -88,10 +105,10 @@ def test_everything_the_features_depend_on_changes_the_key(images):
 
 def test_features_that_do_not_fit_into_the_cache_are_kept_in_memory(images, monkeypatch):
     monkeypatch.setenv("LAYLINE_CACHE_GB", "0.000001")
-    messages = []
-    rows = extract(make_backbone(), images, log=messages.append)
+    log = Log()
+    rows = extract(make_backbone(), images, log)
     assert not isinstance(rows, np.memmap)
-    assert messages[0].startswith("The features are kept in memory: ")
+    assert log[0].startswith("The features are kept in memory: ")
     monkeypatch.delenv("LAYLINE_CACHE_GB")
     np.testing.assert_array_equal(rows, extract(make_backbone(), images))
 

@@ -29,7 +29,7 @@ MOMENTS = [
     {"target": f"{SAVING}:shutil.rmtree", "number": 2},
     {"target": "layline.evaluation.evaluate:Evaluation.write_predictions", "when": "after"},
     {"target": "layline.training.run:write_json"},
-    {"target": "layline.training.run_folder:_write_thumbnail"},
+    {"target": "layline.training.report_data:_write_thumbnail"},
 ]
 
 
@@ -81,7 +81,7 @@ def test_killed_while_features_are_extracted(attempt, crops, outcome, tmp_path):
     options = (*crops, "--weights", weights, "--freeze")
     # 84 samples are five batches, and each is committed
     small = {
-        "layline.training.feature_cache:PIECE": 20,
+        "layline.training.prepare:PIECE": 20,
         "layline.evaluation.predictions:_CPU_IMAGES": 20,
     }
 

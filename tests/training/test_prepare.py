@@ -14,11 +14,11 @@ from layline.training.callbacks import Reporter
 from layline.training.prepare import (
     build_backbone,
     build_model,
-    fingerprint_data,
     make_splits,
     read_data,
 )
 from layline.training.recipes import resolve_config
+from layline.training.run_folder import fingerprint_data
 
 QUIET = Reporter(Console(quiet=True))
 FEW = {"per_class": 4, "validation_per_class": 2, "test_per_class": 2}
@@ -71,8 +71,8 @@ def test_columns_are_scaled_by_the_training_rows(table):
 
 
 def test_the_fingerprint_depends_on_names_ranks_and_splits(dataset):
-    first = fingerprint_data(dataset)
-    assert fingerprint_data(read_data(config(), QUIET)) == first
+    first = fingerprint_data(dataset)["data"]
+    assert fingerprint_data(read_data(config(), QUIET))["data"] == first
     splits = dataset.splits
     others = [
         replace(dataset, ranks=np.roll(dataset.ranks, 1)),
@@ -80,7 +80,7 @@ def test_the_fingerprint_depends_on_names_ranks_and_splits(dataset):
         replace(dataset, splits=Splits(splits.train, splits.test, splits.validation)),
         dataset.drop([3]),
     ]
-    assert len({first, *map(fingerprint_data, others)}) == 5
+    assert len({first, *(fingerprint_data(other)["data"] for other in others)}) == 5
 
 
 def test_only_training_images_are_augmented_and_the_test_is_not_weighted(dataset):

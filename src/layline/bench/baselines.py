@@ -33,10 +33,10 @@ from layline.model.description import ModelDescription
 from layline.training.callbacks import Reporter
 from layline.training.config import Config, HeadConfig, Section, TrainingConfig
 from layline.training.distributed import make_accelerator
-from layline.training.prepare import weigh
+from layline.training.prepare import extract_features, weigh
 from layline.training.recipes import is_for_tables
-from layline.training.run import describe_environment, frozen_features, prepare_run
-from layline.training.run_folder import RunFolder
+from layline.training.run import prepare_run
+from layline.training.run_folder import RunFolder, describe_environment
 from layline.utils.files import write_json
 from layline.utils.registry import describe_plugin, import_reference, resolve_reference
 from layline.utils.validation import UserError
@@ -145,11 +145,12 @@ def fit_baseline(
 ) -> dict[str, Any]:
     """Fit a baseline to the data of a run, test it, and return the numbers of ``test.json``."""
     run = prepare_run(config, make_accelerator(config, is_for_tables(config)), Reporter(console))
-    about = {"baseline": f"{baseline.name}: {describe_plugin(baseline.find()[0])}"}
-    folder.open(config, describe_environment(run, command) | about)
+    about = describe_environment(config, run.dataset, run.model, run.processes, command)
+    about["baseline"] = f"{baseline.name}: {describe_plugin(baseline.find()[0])}"
+    folder.open(config, about)
     dataset, estimator = run.dataset, baseline.make(config.training.seed)
     splits, decode, classes = dataset.splits, config.training.decoding, len(dataset.classes)
-    rows = dataset.inputs.values if isinstance(dataset.inputs, Rows) else frozen_features(run)
+    rows = dataset.inputs.values if isinstance(dataset.inputs, Rows) else extract_features(run)
     truth = torch.from_numpy(dataset.ranks)
     weights: dict[str, Any] = {}
     if config.training.class_weight != "off":

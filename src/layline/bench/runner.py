@@ -35,7 +35,7 @@ from layline.geometry.decoding import decode_name
 from layline.metrics import METRICS
 from layline.training.callbacks import SHUTDOWN_SIGNALS, Reporter, amount, format_time, stopped_by
 from layline.training.config import Config
-from layline.training.run import train
+from layline.training.run import train_run
 from layline.utils.devices import gpus_for
 from layline.utils.registry import load_plugins
 from layline.utils.validation import require
@@ -263,7 +263,7 @@ def _train(cell: Cell, store: Store, begin: float, command: Sequence[str], place
             numbers = fit_baseline(cell.baseline, config, run, console, command)
             criterion = numbers["criterion"]
         else:
-            numbers = train(config, run, console, command) or {}
+            numbers = train_run(config, run, console, command) or {}
             metric = METRICS[config.training.metric]
             (chosen,) = (e for e in run.read_history() if e["epoch"] == numbers["epoch"])
             criterion = metric.sign * chosen[f"validation_{metric.name}"]

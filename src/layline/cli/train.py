@@ -151,17 +151,17 @@ def train(
     """Train a model, test it, and write the results to the folder of the run."""
     from rich.console import Console
 
-    from layline.training import api
+    from layline.training import run as runs
     from layline.utils.devices import is_first_process
 
     if options.get("decode") is not None:
         options["decode"] = read_decode(options["decode"], lambda: _names(options["classes"]))
     options["plugins"] = list(options.get("plugins") or ()) or None
     try:
-        run = api.train(
+        run = runs.train(
             source, settings=read_settings(config, set_), out=out, resume=resume, **options
         )
-    except api.Stopped as stop:
+    except runs.Stopped as stop:
         if is_first_process():
             text = f"{stop.how}. Resume with\n  layline train --resume {stop.folder}"
             Console(stderr=True, highlight=False, soft_wrap=True).print(text, markup=False)

@@ -31,7 +31,7 @@ from layline.utils.files import atomic_write
 from layline.utils.validation import UserError, require
 
 if TYPE_CHECKING:
-    from layline.training.api import Run
+    from layline.training.run import Run
 
 TOLERANCE = 1e-3  # of a probability
 

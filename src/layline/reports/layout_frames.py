@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.linalg import orthogonal_procrustes
 
-from layline.training.run_folder import Snapshot
+from layline.training.report_data import Snapshot
 
 MOST_FRAMES = 60
 _LEVELS = 32767  # a coordinate has 16 bits

@@ -19,7 +19,7 @@ from layline.bench.paper import Preset, Reproduction, read_snapshots
 from layline.bench.statistics import METRICS, cliques, critical_difference
 from layline.bench.store import Store
 from layline.bench.tables import Entry, write_tables
-from layline.training.run_folder import Snapshot
+from layline.training.report_data import Snapshot
 from layline.utils.files import atomic_write, write_text
 from layline.utils.validation import require
 

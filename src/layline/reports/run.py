@@ -18,7 +18,8 @@ from layline.reports import HOVER, format_number, image_uri, plot_text, render_p
 from layline.reports import figures as draw
 from layline.reports.layout_frames import layout_frames
 from layline.training.config import Config, to_toml, validate
-from layline.training.run_folder import RunFolder, Snapshot, as_written
+from layline.training.report_data import Snapshot
+from layline.training.run_folder import RunFolder, as_written
 from layline.training.trainer import EpochRecord
 from layline.utils.files import check_output, write_text
 from layline.utils.validation import UserError

@@ -28,7 +28,8 @@ from layline.model.model import OrdinalModel
 from layline.model.model_file import read_model_file
 from layline.training.distributed import SeveralProcesses
 from layline.training.optim import WeightAverage
-from layline.training.run_folder import RunFolder, take_snapshot
+from layline.training.report_data import take_snapshot
+from layline.training.run_folder import RunFolder
 from layline.training.trainer import Callback, Trainer, TrainingState, describe_epoch
 from layline.utils.files import publish_folder, write_error
 from layline.utils.validation import UserError

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 Tree = dict[str, Any]  # settings by section
 S = TypeVar("S", bound="Section")
-
+# options of a backbone that are settings of their own, or follow from the data
+NOT_OPTIONS = ("name", "model", "size", "crop", "dim", "in_features")
 DATA, MODEL, TRAINING, MACHINE, OUTPUT = "Data", "Model", "Training", "Machine", "Output"
 
 
@@ -90,7 +91,7 @@ def _reserved(*names: str) -> AfterValidator:
 
 
 _SourceOptions = Annotated[Tree, _reserved("name", "root", "partition", "calibration")]
-_BackboneOptions = Annotated[Tree, _reserved("name", "model", "size", "crop", "dim", "in_features")]
+_BackboneOptions = Annotated[Tree, _reserved(*NOT_OPTIONS)]
 _HeadOptions = Annotated[Tree, _reserved("name", "dim", "num_classes")]
 _Augmentation = Annotated[str, _one_of("augmentation", AUGMENTATIONS)]
 _Metric = Annotated[str, _one_of("metric", CRITERIA)]

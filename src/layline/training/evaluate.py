@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,22 +18,21 @@ from layline.data.index import digest_file
 from layline.data.splits import stratified_holdout
 from layline.evaluation.evaluate import evaluate_split
 from layline.evaluation.prediction_file import check_format, read_predictions
-from layline.evaluation.predictions import Predictions, Split, predict_split
+from layline.evaluation.predictions import Predictions, Split
 from layline.geometry.decoding import Decode, check_decode
 from layline.model.calibration import Calibration
 from layline.model.model import OrdinalModel
 from layline.model.model_file import load
-from layline.training.api import write_report
 from layline.training.callbacks import Reporter
-from layline.training.config import Config, Tree, combine, tree_of, validate
-from layline.training.prepare import fingerprint_data, known_inputs, make_batches, read_data
-from layline.training.run import describe_software
+from layline.training.config import Config, combine, tree_of, validate
+from layline.training.prepare import known_inputs, make_batches, read_data
+from layline.training.report_data import choose_samples, write_report_data
+from layline.training.run import predict, write_report
 from layline.training.run_folder import (
     RunFolder,
-    choose_samples,
+    describe_software,
+    fingerprint_data,
     new_folder,
-    take_snapshot,
-    write_pictures,
 )
 from layline.utils.devices import Processes, choose_device
 from layline.utils.files import check_output, write_json
@@ -97,9 +95,10 @@ def evaluate(
     log, folder = Reporter(console), RunFolder(run)
     root = None if root is None else Path(root).expanduser().resolve()
     place = None if out is None else RunFolder(out)
+    # check the arguments before the work
     if place is not None:
         place.check_new()
-    if predictions is not None:  # before the work, not after it
+    if predictions is not None:
         check_format(Path(predictions))
         check_output(predictions, [*folder.inputs(), *([] if root is None else [root])])
     options = {k: v for k, v in (("label", label), ("group", group)) if v is not None}
@@ -119,32 +118,28 @@ def evaluate(
     # read the data: those of the run, perhaps moved, or others
     notes: list[str] = []
     facts: dict[str, Any] = {}
-    dataset = None
+    moved = None if root is None or options else _read_moved_data(folder, config, model, root)
+    is_own = root is None or moved is not None
     if root is None:
         dataset = _read_own_data(folder, config, model, log)
-    elif not options and folder.environment.exists():
-        moved, quiet = _change_data(config, root=root), Reporter(Console(quiet=True))
-        with suppress(UserError, OSError):  # then they are others
-            dataset, config = _read_own_data(folder, moved, model, quiet), moved
-    is_own = dataset is not None
-    if dataset is not None:
-        part = part or "test"
-        if part == ALL:
-            notes.append("All samples were evaluated, including those that the model learned from.")
+    elif moved is not None:
+        config, dataset = moved
     else:
-        assert root is not None
         whole = part not in SPLITS
         config, dataset = _read_other_data(config, model, root, log, options, skip_unknown, whole)
-        part = part or ("test" if 0 < len(dataset.splits.test) < len(dataset.inputs) else ALL)
         notes += _find_own_samples(folder, config, dataset)
         if folder.test.is_file():
             own = folder.read_numbers()
             interval = own.get("intervals", {}).get("mae")
             facts["run_test"] = {k: own[k] for k in ("mae", "samples")} | {"interval": interval}
     splits = dataset.splits.by_name()
+    has_test = 0 < len(dataset.splits.test) < len(dataset.inputs)
+    part = part or ("test" if is_own or has_test else ALL)
     if part == ALL:  # other data without splits of their own have none
         every = np.sort(np.concatenate(list(splits.values())))
         index = every if len(every) else np.arange(len(dataset.inputs))
+        if is_own:
+            notes.append("All samples were evaluated, including those that the model learned from.")
     elif part in splits and len(splits[part]):
         index = splits[part]
     else:
@@ -171,9 +166,7 @@ def evaluate(
     place.path.mkdir(parents=True, exist_ok=True)
     evaluation.write_predictions(place.predictions)
     if report:
-        chosen = evaluation.chosen[drawn]
-        layout = take_snapshot(predicted.features, ranks[drawn], chosen, model.head, drawn)
-        write_pictures(place, evaluation, inputs, layout, model, config.report)
+        write_report_data(place, evaluation, inputs, drawn, model, config.report)
     counts = {part: np.bincount(ranks, minlength=len(model.classes)).tolist()}
     if folder.environment.is_file():
         counts = {"train": folder.read_environment()["counts"]["train"], **counts}
@@ -234,14 +227,11 @@ def _predict(
     keep: Int[Tensor, " m"] | None = None,
 ) -> tuple[Int[Tensor, " n"], Predictions]:
     """Return the ranks of some samples, and the predictions of a model for them."""
-    device = choose_device(config.training.device, model.is_table)
-    processes, options = Processes(device), config.training
+    device, description = choose_device(config.training.device, model.is_table), model.description
     inputs, ranks = dataset.inputs.subset(index), torch.from_numpy(dataset.ranks[index])
-    split = Split(make_batches(inputs, model.description), ranks, torch.ones(len(ranks)))
-    batches = split.batches(processes, options.batch_size, config.data.workers)
-    temperature = model.description.calibration.temperature
-    choices: Tree = {"keep": keep, "decode": options.decoding, "temperature": temperature}
-    return ranks, predict_split(model.to(device), split, batches, processes, **choices)
+    split = Split(make_batches(inputs, description), ranks, torch.ones(len(ranks)))
+    temperature = description.calibration.temperature
+    return ranks, predict(model.to(device), split, config, Processes(device), temperature, keep)
 
 
 # The data
@@ -262,19 +252,26 @@ def _read_own_data(
             f"The classes of the data, {', '.join(dataset.classes)}, are not those of the model, "
             f"{', '.join(model.classes)}."
         )
-    if not folder.environment.exists():  # only the model and its configuration were copied
-        return dataset
-    before = folder.read_environment()
-    if before["data"] != fingerprint_data(dataset):
-        change = "files were added, removed or renamed"
-    elif before.get("content") != dataset.inputs.digest():
-        change = "files with the same names have different content"
-    else:
-        return dataset
-    raise UserError(
-        f"The data changed since {folder.path} was trained: {change}. A split of them would mix "
-        "training and test samples. Give the path of the data to evaluate them as other data."
-    )
+    # without an environment, only the model and its configuration were copied
+    if folder.environment.exists() and (change := folder.find_change(fingerprint_data(dataset))):
+        raise UserError(
+            f"{change} A split of them would mix training and test samples. Give the path of the "
+            "data to evaluate them as other data."
+        )
+    return dataset
+
+
+def _read_moved_data(
+    folder: RunFolder, config: Config, model: OrdinalModel, root: Path
+) -> tuple[Config, Dataset] | None:
+    """Read the data of a run at another path; None if there are other data."""
+    if not folder.environment.exists():
+        return None
+    moved = _change_data(config, root=root)
+    try:
+        return moved, _read_own_data(folder, moved, model, Reporter(Console(quiet=True)))
+    except (UserError, OSError):
+        return None
 
 
 def _read_other_data(

@@ -1,112 +1,67 @@
-"""The first stages of a run: the initial model, the data, the network and the splits."""
+"""The stages of a run before training: initial model, data, network, splits, frozen features."""
 
 import hashlib
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from accelerate import Accelerator
+from jaxtyping import Float
 from numpy.typing import NDArray
 
 from layline import backbones, data, heads
+from layline.backbones import BACKBONES
 from layline.backbones.base import Backbone, ImageBackbone, TableBackbone
 from layline.backbones.weights import load_weights
-from layline.data.dataset import Dataset, Images
-from layline.data.images import ImageFiles, cache_images
+from layline.data.array_cache import ArrayCache
+from layline.data.dataset import Dataset, Images, Inputs
+from layline.data.images import PILLOW, ImageFiles, cache_images
 from layline.data.index import digest_file
-from layline.data.labels import parse_names, weigh_classes
-from layline.data.loaders import Batches, ImageBatches, RowBatches
+from layline.data.labels import weigh_classes
+from layline.data.loaders import Batches, ImageBatches, RowBatches, loader, sequential_batches
 from layline.data.preprocessing import SMALLEST_PARTS, ImagePreprocessing
 from layline.data.tables import Rows, TableEncoding
-from layline.evaluation.predictions import Split
+from layline.evaluation.predictions import Split, evaluation_batch_size
 from layline.model.calibration import Calibration
 from layline.model.description import ModelDescription
 from layline.model.model import Network, OrdinalModel
 from layline.model.model_file import load
 from layline.training.callbacks import Reporter
-from layline.training.config import Config, Tree, combine, flatten, read_toml, setting_at, validate
+from layline.training.config import Config
+from layline.training.distributed import SeveralProcesses
+from layline.training.recipes import find_model
+from layline.training.run_folder import fingerprint_body
 from layline.utils.files import atomic_write
 from layline.utils.validation import UserError
 
 _LARGEST_SMALL_IMAGE = 64  # pixels per side
 _OF_LAST_LAYER = ("hidden", "dropout", "all_stages")
-# options of a backbone that are settings of their own, or follow from the data
-_NOT_OPTIONS = ("name", "model", "size", "crop", "dim", "in_features")
+PIECE = 512  # samples whose features are extracted between two commits
+
+
+@dataclass(frozen=True)
+class PreparedRun:
+    """A run before training."""
+
+    config: Config  # complete
+    dataset: Dataset  # with splits
+    model: OrdinalModel  # with its initial weights
+    processes: SeveralProcesses
+    log: Reporter
 
 
 # The initial model
-
-
-def add_model_settings(tree: Mapping[str, Any], log: Callable[[str], None]) -> Tree:
-    """Add the settings that follow from the initial model to those of the user."""
-    path = _find_model(tree["init_from"]["model"])
-    description = load(path).description
-    own = _settings_of(description)
-    fixed = flatten(own)
-    for place, value in flatten(tree).items():
-        is_fixed = place in fixed or place.startswith(("backbone.options.", "head.options."))
-        if is_fixed and fixed.get(place) != value:
-            raise UserError(f"{place} cannot be set with init_from: {path} has its own.")
-    classes = setting_at(tree, "data.options.classes")
-    if classes is not None and parse_names("classes", classes) != description.classes:
-        known = ", ".join(description.classes)
-        raise UserError(f"classes cannot be changed with init_from: {path} has {known}.")
-    log(
-        f"Initialized from {path}: {description.backbone}, {description.method}, "
-        f"{len(description.classes)} classes. Default learning rates are lowered."
-    )
-    digest, full = {"digest": digest_file(path)}, {"model": str(path)}
-    return combine({"init_from": digest}, _settings_of_run(path), own, tree, {"init_from": full})
-
-
-def _find_model(run: str | Path) -> Path:
-    path = Path(run).expanduser().resolve()
-    file = path / "best.safetensors" if path.is_dir() else path
-    if not file.is_file():
-        raise FileNotFoundError(f"There is no model to initialize from: {file} does not exist.")
-    return file
-
-
-def _settings_of(description: ModelDescription) -> Tree:
-    """Return the settings that describe a model; TOML has no None."""
-    own, inputs = description.backbone_options, description.inputs
-    options = {k: v for k, v in own.items() if k not in _NOT_OPTIONS and v is not None}
-    head = {"method": description.method, "dim": description.dim}
-    tree: Tree = {
-        "backbone": {"name": description.backbone, "options": options, "weights": "none"},
-        "head": {**head, "options": dict(description.head_options)},
-    }
-    if isinstance(inputs, ImagePreprocessing):
-        tree["data"] = {"size": inputs.size, "keep_ratio": inputs.keep_ratio}
-        if own.get("crop") is not None:
-            tree["data"]["crop"] = own["crop"]
-    return tree
-
-
-def _settings_of_run(path: Path) -> Tree:
-    """Return what the run of a model used, as defaults, if its configuration is there."""
-    file = path.parent / "config.toml"
-    if path.name != "best.safetensors" or not file.is_file():
-        return {}
-    before = validate(Config, read_toml(file))
-    return {
-        "recipe": before.recipe,
-        "data": {"augmentation": before.data.augmentation},
-        "training": {"metric": before.training.metric},
-        "backbone": before.backbone.model_dump(include={"freeze", "stages"}, exclude_defaults=True),
-    }
 
 
 def load_initial_model(config: Config, copy: Path | None = None) -> OrdinalModel | None:
     """Load the model that a run is initialized from, or its copy in the folder of the run."""
     if config.init_from is None:
         return None
-    path = copy if copy is not None and copy.is_file() else _find_model(config.init_from.model)
+    path = copy if copy is not None and copy.is_file() else find_model(config.init_from.model)
     if config.init_from.digest not in (None, digest_file(path)):
         raise UserError(f"{path} changed since the run was configured. Start a new run.")
     model = load(path)
@@ -119,7 +74,7 @@ def copy_initial_model(config: Config, copy: Path) -> None:
     """Copy the initial model into the folder of the run, so that it can be resumed without it."""
     if config.init_from is not None and not copy.is_file():
         with atomic_write(copy) as part:
-            shutil.copyfile(_find_model(config.init_from.model), part)
+            shutil.copyfile(find_model(config.init_from.model), part)
 
 
 def known_inputs(config: Config, description: ModelDescription) -> data.KnownInputs:
@@ -165,17 +120,6 @@ def read_data(
         counts = dataset.splits.by_name().items()
         log("Samples: " + ", ".join(f"{len(index)} for {name}" for name, index in counts))
     return dataset
-
-
-def fingerprint_data(dataset: Dataset) -> str:
-    """Hash the names of the samples, their ranks and splits."""
-    digest = hashlib.blake2b(digest_size=16)
-    digest.update("\n".join([*dataset.classes, ""]).encode(errors="surrogateescape"))
-    for name in dataset.inputs.names:
-        digest.update(b"\n" + name.encode(errors="surrogateescape"))
-    for array in (dataset.ranks, *dataset.splits.by_name().values()):
-        digest.update(np.ascontiguousarray(array, dtype="<i8").tobytes() + b"|")
-    return digest.hexdigest()
 
 
 def cache_pixels(
@@ -227,11 +171,10 @@ def build_model(
     if isinstance(inputs, Rows):
         assert isinstance(backbone, TableBackbone)  # checked when it was built
         backbone.fit_scale(torch.from_numpy(inputs.values[dataset.splits.train]))
-        preparation, options = inputs.encoding, dict(config.backbone.options)
-        options["in_features"] = inputs.values.shape[1]
+        preparation = inputs.encoding
     else:
         assert isinstance(backbone, ImageBackbone)
-        preparation, options = preprocessing_for(config, backbone, inputs), backbone.options
+        preparation = preprocessing_for(config, backbone, inputs)
     with _seeded(config.training.seed + 1):  # not the numbers that the backbone began with
         method, settings = config.head.method, config.head.options
         head = heads.create(method, len(dataset.classes), dim, **settings)
@@ -241,7 +184,7 @@ def build_model(
         dim=dim,
         classes=dataset.classes,
         inputs=preparation,
-        backbone_options=options,
+        backbone_options=backbone.options,
         head_options=settings,
         decode=config.training.decoding,
     )
@@ -323,3 +266,54 @@ def make_batches(
         return ImageBatches(inputs, description.inputs, augmentation, seed)
     takes = "rows of a table" if description.is_table else "images"
     raise UserError(f"The model takes {takes}, but the data are of another kind.")
+
+
+# Features of a frozen backbone: extracted once, and shared by all runs on the same data
+
+
+def feature_key(backbone: Backbone, inputs: Inputs, preparation: object) -> str:
+    """Name the features of a frozen backbone in the cache."""
+    about = [inputs.digest(), f"Pillow {PILLOW}", repr(preparation), backbone.name]
+    about += [repr(backbone.body_options), fingerprint_body(backbone)]
+    about.append(str(BACKBONES.plugin_of(backbone.name)))
+    return "features-" + hashlib.blake2b("\n".join(about).encode(), digest_size=16).hexdigest()
+
+
+@torch.no_grad()
+def extract_features(run: PreparedRun) -> Float[np.ndarray, "n width"]:
+    """Compute the output of the frozen body for each sample, or open it if it is in the cache.
+
+    Of several processes, the first one of each machine computes it for the others. An extraction
+    that was stopped continues where it was.
+    """
+    backbone, inputs, description = run.model.backbone, run.dataset.inputs, run.model.description
+    device, count, cache = run.processes.device, len(inputs), ArrayCache()
+    key = feature_key(backbone, inputs, description.inputs)
+    with (
+        run.processes.accelerator.local_main_process_first(),
+        run.log.progress("Extracting features", count) as progress,
+    ):
+        if (rows := cache.open(key)) is not None:
+            return rows
+        shape, about = (count, backbone.width), {"kind": "features", "samples": count}
+        about["root"] = str(run.config.data.root or "")
+        try:
+            writer = cache.writer(key, shape, np.float32, about)
+            array, done = writer.array, writer.done
+        except OSError as error:
+            run.log(f"The features are kept in memory: {error.strerror or error}")
+            writer, array, done = None, np.empty(shape, np.float32), 0
+        samples = make_batches(inputs, description)
+        size = evaluation_batch_size(samples, run.config.training.batch_size, device)
+        batches = [
+            [(index + done, epoch) for index, epoch in batch]
+            for batch in sequential_batches(count - done, size)
+        ]
+        backbone.eval().to(device)
+        for x, index in loader(samples, batches, run.config.data.workers):
+            array[index.numpy()] = backbone.body(x.to(device)).float().cpu().numpy()
+            finished = int(index[-1]) + 1
+            if writer is not None and (finished - writer.done >= PIECE or finished == count):
+                writer.commit(finished)
+            progress(finished)
+        return array

@@ -1,15 +1,30 @@
 """The recipes, and how a recipe and a user's settings become one complete configuration."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from layline import backbones, data, heads
 from layline.backbones.weights import NAMES, check_weights
+from layline.data.index import digest_file
+from layline.data.labels import parse_names
+from layline.data.preprocessing import ImagePreprocessing
 from layline.geometry.decoding import Decode
-from layline.training.config import Config, TrainingConfig, Tree, combine, validate
+from layline.model.description import ModelDescription
+from layline.model.model_file import load
+from layline.training.config import (
+    NOT_OPTIONS,
+    Config,
+    TrainingConfig,
+    Tree,
+    combine,
+    flatten,
+    read_toml,
+    setting_at,
+    validate,
+)
 from layline.training.optim import MODERN, default_head_rate
 from layline.utils.registry import load_plugins, resolve_reference
 from layline.utils.validation import UserError, find_known
@@ -199,3 +214,67 @@ def recipe_decoding(recipe: str, *trees: Mapping[str, Any]) -> Decode:
     """Give the decoding of a recipe's runs with some settings."""
     settings = combine(find_known("recipe", recipe, RECIPES).settings, *trees)
     return validate(TrainingConfig, settings.get("training", {})).decoding
+
+
+# Settings that follow from the initial model
+
+
+def add_model_settings(tree: Mapping[str, Any], log: Callable[[str], None]) -> Tree:
+    """Add the settings that follow from the initial model to those of the user."""
+    path = find_model(tree["init_from"]["model"])
+    description = load(path).description
+    own = _settings_of(description)
+    fixed = flatten(own)
+    for place, value in flatten(tree).items():
+        is_fixed = place in fixed or place.startswith(("backbone.options.", "head.options."))
+        if is_fixed and fixed.get(place) != value:
+            raise UserError(f"{place} cannot be set with init_from: {path} has its own.")
+    classes = setting_at(tree, "data.options.classes")
+    if classes is not None and parse_names("classes", classes) != description.classes:
+        known = ", ".join(description.classes)
+        raise UserError(f"classes cannot be changed with init_from: {path} has {known}.")
+    log(
+        f"Initialized from {path}: {description.backbone}, {description.method}, "
+        f"{len(description.classes)} classes. Default learning rates are lowered."
+    )
+    digest, full = {"digest": digest_file(path)}, {"model": str(path)}
+    return combine({"init_from": digest}, _settings_of_run(path), own, tree, {"init_from": full})
+
+
+def find_model(run: str | Path) -> Path:
+    """Return the model file of a run, or the file itself."""
+    path = Path(run).expanduser().resolve()
+    file = path / "best.safetensors" if path.is_dir() else path
+    if not file.is_file():
+        raise FileNotFoundError(f"There is no model to initialize from: {file} does not exist.")
+    return file
+
+
+def _settings_of(description: ModelDescription) -> Tree:
+    """Return the settings that describe a model; TOML has no None."""
+    own, inputs = description.backbone_options, description.inputs
+    options = {k: v for k, v in own.items() if k not in NOT_OPTIONS and v is not None}
+    head = {"method": description.method, "dim": description.dim}
+    tree: Tree = {
+        "backbone": {"name": description.backbone, "options": options, "weights": "none"},
+        "head": {**head, "options": dict(description.head_options)},
+    }
+    if isinstance(inputs, ImagePreprocessing):
+        tree["data"] = {"size": inputs.size, "keep_ratio": inputs.keep_ratio}
+        if own.get("crop") is not None:
+            tree["data"]["crop"] = own["crop"]
+    return tree
+
+
+def _settings_of_run(path: Path) -> Tree:
+    """Return what the run of a model used, as defaults, if its configuration is there."""
+    file = path.parent / "config.toml"
+    if path.name != "best.safetensors" or not file.is_file():
+        return {}
+    before = validate(Config, read_toml(file))
+    return {
+        "recipe": before.recipe,
+        "data": {"augmentation": before.data.augmentation},
+        "training": {"metric": before.training.metric},
+        "backbone": before.backbone.model_dump(include={"freeze", "stages"}, exclude_defaults=True),
+    }

@@ -1,33 +1,26 @@
-"""A run, from top to bottom: read → group → split → plan → build → fit → calibrate → test.
+"""A run, from data to a tested model and its report.
 
+Each stage happens once: detect → read → group → split → plan → build → fit → test → report.
 Training is a function of the configuration and the data, so a run that was stopped resumes from its
 last checkpoint and ends with the same numbers.
 """
 
-import platform
-import shutil
-import subprocess
-import sys
+import inspect
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from functools import cache
-from importlib.metadata import version
-from importlib.util import find_spec
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from accelerate import Accelerator
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from rich.console import Console
 from torch import Tensor
 
-import layline
-from layline.backbones import BACKBONES
-from layline.data import SOURCES
-from layline.data.dataset import Dataset, groups_of
+from layline import data
+from layline.data.dataset import groups_of
 from layline.data.loaders import RowBatches
 from layline.evaluation.evaluate import CALIBRATED, compute_metrics, evaluate_split
 from layline.evaluation.predictions import Predictions, Split, predict_split
@@ -36,40 +29,199 @@ from layline.heads import HEADS
 from layline.metrics import METRICS
 from layline.model.calibration import Calibration, apply_temperature
 from layline.model.model import Network, OrdinalModel, to_probabilities
-from layline.model.model_file import read_model_file
+from layline.model.model_file import load, read_model_file
 from layline.training import prepare
 from layline.training.callbacks import Checkpoints, ProgressDisplay, Recording, Reporter, Signals
-from layline.training.config import Config, Tree, combine, flatten
+from layline.training.config import SETTINGS, Config, Tree, combine, flatten, setting_at, tree_of
 from layline.training.distributed import (
     SeveralProcesses,
     end_together,
     make_accelerator,
     run_on_main,
 )
-from layline.training.feature_cache import extract_features, feature_key, fingerprint_body
 from layline.training.planner import choose_network, plan_run
-from layline.training.recipes import draft_config, is_for_tables, resolve_config
-from layline.training.run_folder import RunFolder, choose_samples, take_snapshot, write_pictures
-from layline.training.trainer import Trainer
-from layline.utils.devices import processor_name
+from layline.training.prepare import PreparedRun
+from layline.training.recipes import (
+    add_model_settings,
+    draft_config,
+    is_for_tables,
+    resolve_config,
+)
+from layline.training.report_data import choose_samples, write_report_data
+from layline.training.run_folder import (
+    RunFolder,
+    count_classes,
+    describe_environment,
+    new_folder,
+)
+from layline.training.trainer import EpochRecord, Interrupted, Trainer
+from layline.utils.devices import Processes, count_processes, is_first_process
 from layline.utils.files import write_json
 from layline.utils.registry import load_plugins
+from layline.utils.validation import UserError
 
-_LIBRARIES = ("numpy", "torchvision", "timm")  # besides torch, they change results
+# settings that may change when a run is resumed
+_CHANGEABLE = {
+    *(f"training.{name}" for name in ("epochs", "patience", "checkpoint_minutes")),
+    *(f"data.{name}" for name in ("workers", "root", "verify")),
+    *(f"report.{name}" for name in ("enabled", "mistakes", "review")),
+}
 
 
-@dataclass(frozen=True)
-class PreparedRun:
-    """A run before training."""
+class Run:
+    """A finished run: the model, its numbers, and the folder that has all of it."""
 
-    config: Config  # complete
-    dataset: Dataset  # with splits
-    model: OrdinalModel  # with its initial weights
-    processes: SeveralProcesses
-    log: Reporter
+    def __init__(self, folder: str | Path) -> None:
+        self._folder = RunFolder(folder)
+
+    @property
+    def folder(self) -> Path:
+        """Where everything was written."""
+        return self._folder.path
+
+    @cached_property
+    def model(self) -> OrdinalModel:
+        """The model of the best epoch, as ``layline.load`` gives it."""
+        return load(self.folder)
+
+    @cached_property
+    def metrics(self) -> dict[str, Any]:
+        """The numbers on the test split, as in ``test.json``."""
+        return self._folder.read_numbers()
+
+    @property
+    def history(self) -> list[EpochRecord]:
+        """A record of each epoch: losses, and the metrics on the validation split."""
+        return self._folder.read_history()
+
+    @property
+    def report(self) -> Path | None:
+        """The page that shows the run, if one was written."""
+        return self._folder.report if self._folder.report.is_file() else None
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder)!r})"
+
+
+class Stopped(KeyboardInterrupt):
+    """Training was stopped from outside, by Ctrl-C or SIGTERM, and can be resumed."""
+
+    def __init__(self, folder: Path, how: str) -> None:
+        super().__init__(f"{how}. Resume with layline.train(resume={str(folder)!r})")
+        self.folder, self.how = folder, how
 
 
 def train(
+    source: str | Path | None = None,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    out: str | Path | None = None,
+    resume: str | Path | None = None,
+    verbose: bool = True,
+    **options: Any,
+) -> Run:
+    """Train a model, test it, and write the results to the folder of the run.
+
+    Args:
+        source: The data: a folder, a CSV or npz file, or the name of a data source.
+        settings: Settings by section, such as ``{"training": {"weight_decay": 0.1}}``.
+        out: New folder for the run; a name below ``runs`` by default.
+        resume: Folder of a run to resume, instead of a source.
+        verbose: Whether to print progress on stderr.
+        options: Settings by name; they take precedence over ``settings``.
+
+    Raises:
+        Stopped: Training was stopped with Ctrl-C or SIGTERM. It is a ``KeyboardInterrupt``; the
+            state is saved.
+    """
+    if not isinstance(source, str | Path | None):
+        raise UserError(
+            f"source must be a path or the name of a data source, got {type(source).__name__}. Use "
+            "layline.OrdinalClassifier for arrays and data frames."
+        )
+    console = Console(stderr=True, quiet=not verbose)
+    tree = combine(settings or {}, tree_of(options))
+    wanted: Config | Tree
+    if resume is None:
+        wanted, folder = _start(source, tree, out, Reporter(console, is_first_process()))
+    elif source is not None or out is not None:
+        raise UserError("resume takes neither source nor out: a run has its own data and folder.")
+    else:
+        folder = RunFolder(resume)
+        wanted = _resume(folder, tree)
+    try:
+        numbers = train_run(wanted, folder, console)
+    except KeyboardInterrupt as stop:
+        if not folder.config.exists():
+            raise  # nothing was saved yet
+        how = "Stopped at once; earlier checkpoints are kept"
+        if isinstance(stop, Interrupted):
+            how = f"{str(stop).capitalize()}; the state is saved"
+        raise Stopped(folder.path, how) from None
+    if numbers is not None and folder.read_record().report.enabled:
+        write_report(folder, console)
+    return Run(folder.path)
+
+
+def _document_settings() -> None:
+    """Give :func:`train` a signature and a docstring with every setting."""
+    signature = inspect.signature(train)
+    *kept, _ = signature.parameters.values()
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    named = [inspect.Parameter(name, keyword, default=None) for name in SETTINGS]
+    train.__signature__ = signature.replace(parameters=[*kept, *named])  # type: ignore[attr-defined]
+    before, after = str(train.__doc__).split("        options: Settings by name", 1)
+    lines = [f"        {each.name}: {each.help}\n" for each in SETTINGS.values()]
+    train.__doc__ = before + "".join(lines) + after.partition("\n")[2]
+
+
+_document_settings()
+
+
+def _start(
+    source: str | Path | None, tree: Tree, out: str | Path | None, log: Reporter
+) -> tuple[Tree, RunFolder]:
+    """Find the data and the initial model of a new run, and choose its folder."""
+    if plugins := tree.get("plugins"):
+        load_plugins(plugins)
+    name = setting_at(tree, "data.source")
+    if source is not None:
+        root, options = setting_at(tree, "data.root"), setting_at(tree, "data.options")
+        root = None if root is None else Path(root).expanduser()
+        found, place, note = data.find_source(str(source), root, data.names(), options)
+        if note:
+            log(note)
+        name = found if found == source else Path(source).expanduser().resolve().stem
+        tree = combine(tree, {"data": {"source": found}}, tree_of({"root": place}))
+    if name is None:
+        raise UserError(
+            "A data source is needed: a folder, a file, or a name such as photo-quality."
+        )
+    if setting_at(tree, "init_from.model") is not None:
+        tree = add_model_settings(tree, log)
+    if out is None and count_processes() > 1:
+        raise UserError("out is needed with several processes, or each would choose a name.")
+    method = draft_config(tree).head.method
+    folder = RunFolder(out if out is not None else new_folder(f"{name}-{method}"))
+    folder.check_new()
+    return tree, folder
+
+
+def _resume(folder: RunFolder, changes: Tree) -> Config:
+    """Read the configuration of a run, with changes that do not make it another run."""
+    config = folder.read_config(changes.pop("plugins", ()))
+    before = config.model_dump(mode="json", exclude_none=True)
+    allowed = set(_CHANGEABLE)
+    if config.training.schedule == "cosine":  # its rates depend on the number of epochs
+        allowed.remove("training.epochs")
+    after, old = combine(before, changes), flatten(before)
+    for path, value in flatten(after).items():
+        if value != old.get(path) and path not in allowed:
+            raise UserError(f"{path} cannot change when a run is resumed. Start a new run.")
+    return resolve_config(after)
+
+
+def train_run(
     settings: Config | Mapping[str, Any],
     folder: RunFolder,
     console: Console,
@@ -81,8 +233,6 @@ def train(
     numbers of ``test.json`` in the main process, None in others.
     """
     draft = settings if isinstance(settings, Config) else draft_config(settings)
-    if draft.plugins:
-        load_plugins(draft.plugins)
     accelerator = make_accelerator(draft, is_for_tables(draft), folder.path)
     log = Reporter(console, accelerator.is_main_process)
     if accelerator.num_processes > 1:
@@ -91,7 +241,7 @@ def train(
         run = prepare_run(settings, accelerator, log, folder.initial)
         splits = prepare.make_splits(run.config, run.dataset, run.model.description)
         if run.config.backbone.freeze:
-            rows, index = frozen_features(run), run.dataset.splits.by_name()
+            rows, index = prepare.extract_features(run), run.dataset.splits.by_name()
             for name, split in splits.items():
                 splits[name] = replace(split, samples=RowBatches(rows, index[name]))
         network = prepare.select_trained(run.model, run.config)
@@ -150,23 +300,6 @@ def prepare_run(
     return PreparedRun(config, dataset, model, SeveralProcesses(accelerator), log)
 
 
-def frozen_features(run: PreparedRun) -> Float[np.ndarray, "n width"]:
-    """Return the output of the frozen body for all samples, from the cache if it is there."""
-    config, model, inputs = run.config, run.model, run.dataset.inputs
-    with run.log.progress("Extracting features", len(inputs)) as count:
-        return extract_features(
-            model.backbone,
-            prepare.make_batches(inputs, model.description),
-            feature_key(model.backbone, inputs, model.description.inputs),
-            config.data.root,
-            run.processes,
-            batch_size=config.training.batch_size,
-            workers=config.data.workers,
-            progress=count,
-            log=run.log,
-        )
-
-
 def _make_trainer(
     run: PreparedRun,
     network: Network,
@@ -195,7 +328,8 @@ def _open_folder(
         locks.enter_context(folder.lock())
     except NotImplementedError:
         run.log(f"The file system of {folder.path} has no locks; do not use it in another process.")
-    folder.open(run.config, describe_environment(run, command))
+    environment = describe_environment(run.config, run.dataset, run.model, run.processes, command)
+    folder.open(run.config, environment)
     prepare.copy_initial_model(run.config, folder.initial)
 
 
@@ -207,20 +341,21 @@ def _calibrate(
     The temperature is fitted on the validation split, which already selected the epoch; the scores
     of ranges are computed on the calibration split, which selected nothing.
     """
-    options, model, accelerator = run.config.training, run.model, run.processes.accelerator
+    config, model, processes = run.config, run.model, run.processes
     ranks = splits["validation"].ranks
-    log_probs = _predict(run, network, splits["validation"]).log_probs
+    log_probs = predict(network, splits["validation"], config, processes).log_probs
     held_out = None
     if (split := splits.get("calibration")) is not None:
-        held_out = _predict(run, network, split).log_probs, split.ranks
-    calibration = Calibration.fit((log_probs, ranks) if options.calibrate else None, held_out)
+        held_out = predict(network, split, config, processes).log_probs, split.ranks
+    wanted = (log_probs, ranks) if config.training.calibrate else None
+    calibration = Calibration.fit(wanted, held_out)
     model.description = replace(model.description, calibration=calibration)
-    accelerator.wait_for_everyone()
-    if accelerator.is_main_process:
+    processes.accelerator.wait_for_everyone()
+    if processes.is_main:
         model.save(folder.best)
-    accelerator.wait_for_everyone()
+    processes.accelerator.wait_for_everyone()
     proba = to_probabilities(apply_temperature(log_probs, calibration.temperature))
-    predicted = decide(torch.from_numpy(proba), options.decoding)
+    predicted = decide(torch.from_numpy(proba), config.training.decoding)
     return {
         "samples": len(ranks),
         **compute_metrics(("mae", "accuracy"), ranks, predicted),
@@ -232,103 +367,65 @@ def _test(
     run: PreparedRun, network: Network, split: Split, folder: RunFolder, facts: dict[str, Any]
 ) -> dict[str, Any] | None:
     """Evaluate the best epoch on the test split, and write the results."""
-    config, dataset = run.config, run.dataset
+    config, dataset, description = run.config, run.dataset, run.model.description
     points = config.report.points if config.report.enabled else 0
     drawn = choose_samples(len(split.ranks), points, config.training.seed)
-    predictions = _predict(run, network, split, drawn)
+    calibration = description.calibration
+    predictions = predict(network, split, config, run.processes, calibration.temperature, drawn)
     if not run.processes.is_main:
         return None
     if dataset.duplicates is not None and dataset.duplicates.duplicates:
         facts["duplicates"] = dataset.duplicates.facts()
     index = dataset.splits.test
-    inputs = dataset.inputs.subset(index)
+    inputs, groups = dataset.inputs.subset(index), groups_of(dataset, index)
     evaluation = evaluate_split(
         "test",
         split.ranks,
         inputs.names,
         predictions,
-        run.model.description,
+        description,
         config.training.decoding,
-        groups_of(dataset, index),
+        groups,
         facts,
-        _count_classes(dataset),
+        count_classes(dataset),
     )
     evaluation.write_predictions(folder.predictions)
     write_json(folder.test, evaluation.numbers)
     if config.report.enabled:
-        chosen, ranks = evaluation.chosen[drawn], split.ranks[drawn]
-        snapshot = take_snapshot(predictions.features, ranks, chosen, network.head, drawn)
         try:
-            write_pictures(folder, evaluation, inputs, snapshot, run.model, config.report)
+            write_report_data(folder, evaluation, inputs, drawn, run.model, config.report)
         except OSError as error:
             run.log(f"The figures of the report were not written: {error}")
     return evaluation.numbers
 
 
-def _predict(
-    run: PreparedRun, network: Network, split: Split, keep: Int[Tensor, " m"] | None = None
+def predict(
+    network: Network,
+    split: Split,
+    config: Config,
+    processes: Processes,
+    temperature: float = 1.0,
+    keep: Int[Tensor, " m"] | None = None,
 ) -> Predictions:
-    """Predict a split in full precision."""
-    options, processes = run.config.training, run.processes
-    batches = split.batches(processes, options.batch_size, run.config.data.workers)
-    temperature = run.model.description.calibration.temperature
-    choices: Tree = {"keep": keep, "decode": options.decoding, "temperature": temperature}
-    return predict_split(network, split, batches, processes, full_precision=True, **choices)
-
-
-def describe_environment(run: PreparedRun, command: Sequence[str] = ()) -> dict[str, Any]:
-    """Describe data, software and machine; a resumed run must have the same fingerprints."""
-    config, dataset, accelerator = run.config, run.dataset, run.processes.accelerator
-    initial, duplicates, frozen = config.init_from, dataset.duplicates, config.backbone.freeze
-    plugins = (
-        HEADS.plugin_of(config.head.method),
-        BACKBONES.plugin_of(str(config.backbone.name)),
-        SOURCES.plugin_of(config.data.source),
+    """Predict a split in full precision; the features of the samples in ``keep`` are returned."""
+    batches = split.batches(processes, config.training.batch_size, config.data.workers)
+    return predict_split(
+        network,
+        split,
+        batches,
+        processes,
+        full_precision=True,
+        keep=keep,
+        decode=config.training.decoding,
+        temperature=temperature,
     )
-    about = {
-        "data": prepare.fingerprint_data(dataset),
-        "content": dataset.inputs.digest(),
-        "weights": fingerprint_body(run.model.backbone) if frozen else None,
-        "plugins": {each.name: each.version for each in plugins if each is not None} or None,
-        "init_from": initial and initial.model_dump(mode="json"),
-        "duplicates": duplicates and duplicates.facts(),
-        "commit": find_commit(),
-        "counts": _count_classes(dataset),
-        "command": list(command or sys.argv),
-        **describe_software(),
-        "processor": processor_name(),
-        "processes": accelerator.num_processes,
-        "device": str(accelerator.device),
-        "threads": torch.get_num_threads(),
-    }
-    return {key: value for key, value in about.items() if value is not None}
 
 
-def describe_software() -> dict[str, str]:
-    """List the versions of this package and of what it computes with."""
-    return {
-        "layline": layline.__version__,
-        **{name: version(name) for name in _LIBRARIES if find_spec(name)},
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-    }
+def write_report(folder: RunFolder, console: Console) -> None:
+    """Write the report of a finished run; a failure is a warning, because the results exist."""
+    try:
+        from layline.reports.run import write_run_report
 
-
-@cache
-def find_commit() -> str | None:
-    """Return the commit of this code, if it is a checkout; ``-dirty`` if files have changed."""
-    root = Path(layline.__file__).parents[2]
-    if not (root / ".git").exists() or shutil.which("git") is None:
-        return None
-    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or None
-
-
-def _count_classes(dataset: Dataset) -> dict[str, list[int]]:
-    """Count the samples of each class by split."""
-    return {
-        name: np.bincount(dataset.ranks[index], minlength=len(dataset.classes)).tolist()
-        for name, index in dataset.splits.by_name().items()
-    }
+        write_run_report(folder.path, folder.report)
+    except (ImportError, OSError) as error:
+        Reporter(console)(f"report.html was not written: {error}. The other results are complete.")

@@ -1,43 +1,35 @@
-"""The folder of a run: its configuration, progress and results, and the data of its report.
+"""The folder of a run: its paths, its configuration, its progress and its environment."""
 
-A layout is drawn in the best plane through the proxies. With :math:`B` the two axes as rows, a
-feature :math:`f` is drawn at :math:`B f`. If the proxies are on a line, the second axis is where
-the features vary most. In two dimensions the picture is exact.
-"""
-
+import hashlib
 import json
+import platform
 import shutil
-from collections.abc import Iterator, Sequence
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from filelock import FileLock, Timeout
-from jaxtyping import Float, Int
-from numpy.typing import NDArray
-from scipy.linalg import eigh
-from torch import Tensor
 
+import layline
 from layline import backbones, data, heads
-from layline.data.dataset import Images, Inputs, Pixels
-from layline.data.preprocessing import ImagePreprocessing
-from layline.data.tables import Rows
-from layline.evaluation.diagnostics import certainty
-from layline.evaluation.evaluate import Evaluation
-from layline.geometry import losses
-from layline.heads import ConstrainedProxies, OrdinalHead
-from layline.heads.base import HasProxies
+from layline.backbones.base import Backbone
+from layline.data.dataset import Dataset
 from layline.model.model import OrdinalModel
-from layline.training.config import Config, ReportConfig, read_toml, to_toml, validate
+from layline.training.config import Config, read_toml, to_toml, validate
 from layline.training.trainer import EpochRecord
-from layline.utils.files import atomic_write, json_text, write_json, write_text
+from layline.utils.devices import Processes, processor_name
+from layline.utils.files import write_json, write_text
 from layline.utils.registry import load_plugins
 from layline.utils.validation import UserError
 
-_Floats = NDArray[np.float64]
 _PARTIAL = ".*.part"  # files that a killed process did not finish
 _LOCK = ".lock"
 # what must not change between the start of a run and its resumption, by key of environment.json
@@ -47,21 +39,7 @@ _FIXED = {
     "contents.",
     "weights": "The initial weights changed since {} was started.",
 }
-LONGER_SIDE = 96  # pixels of a thumbnail
-_CONTRADICTION = 0.05  # largest ratio of the label's probability to that of the prediction
-_NEGLIGIBLE = 1e-6  # ratio of spreads; smaller ones are rounding errors
-
-
-@contextmanager
-def as_written(path: Path, cure: str) -> Iterator[None]:
-    """Turn errors of reading a damaged or edited file into one that names it and a cure."""
-    try:
-        yield
-    except (OSError, MemoryError, ImportError):
-        raise
-    except Exception as error:  # an edited file can contain anything
-        why = str(error).partition("\n")[0] or type(error).__name__
-        raise UserError(f"Cannot read {path} ({why}): {cure}.") from error
+_LIBRARIES = ("numpy", "torchvision", "timm")  # besides torch, they change results
 
 
 class RunFolder:
@@ -118,16 +96,21 @@ class RunFolder:
     def open(self, config: Config, environment: dict[str, Any]) -> None:
         """Start a run, or check that it is resumed with the same data and frozen weights."""
         if self.environment.exists():
-            before = self.read_environment()
-            for key, message in _FIXED.items():
-                if key in environment and before.get(key) != environment[key]:
-                    raise UserError(f"{message.format(self.path)} Start a new run.")
-            environment = environment | {"command": before.get("command", environment["command"])}
+            if change := self.find_change(environment):
+                raise UserError(f"{change} Start a new run.")
+            command = self.read_environment().get("command", environment["command"])
+            environment = environment | {"command": command}
         for place in (self.path, self.layouts, self.thumbnails):
             for part in place.glob(_PARTIAL):
                 part.unlink()
         write_text(self.config, to_toml(config))
         write_json(self.environment, environment)
+
+    def find_change(self, now: Mapping[str, Any]) -> str | None:
+        """Describe how the data or the frozen weights differ from those of the run, if they do."""
+        before = self.read_environment()
+        changes = (key for key in _FIXED if key in now and before.get(key) != now[key])
+        return next((_FIXED[key].format(self.path) for key in changes), None)
 
     def read_config(self, plugins: Sequence[str | Path] = ()) -> Config:
         """Read the configuration of the run.
@@ -169,6 +152,18 @@ class RunFolder:
         return _read_json(self.test, "mae", "resume the run to write it again")
 
 
+@contextmanager
+def as_written(path: Path, cure: str) -> Iterator[None]:
+    """Turn errors of reading a damaged or edited file into one that names it and a cure."""
+    try:
+        yield
+    except (OSError, MemoryError, ImportError):
+        raise
+    except Exception as error:  # an edited file can contain anything
+        why = str(error).partition("\n")[0] or type(error).__name__
+        raise UserError(f"Cannot read {path} ({why}): {cure}.") from error
+
+
 def _read_json(path: Path, key: str, cure: str) -> dict[str, Any]:
     """Read a dictionary that has a certain key."""
     with as_written(path, cure):
@@ -187,213 +182,86 @@ def new_folder(name: str, parent: Path = Path("runs")) -> Path:
     return path
 
 
-# The data of the report
+# The environment of a run
 
 
-@torch.no_grad()
-def get_proxies(head: OrdinalHead) -> Float[np.ndarray, "K d"] | None:
-    """Return the proxies of a head that has them."""
-    return head.proxies().float().cpu().numpy() if isinstance(head, HasProxies) else None
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """Features and proxies in a plane."""
-
-    points: Float[np.ndarray, "m 2"]
-    ranks: Int[np.ndarray, " m"]
-    predicted: Int[np.ndarray, " m"]
-    explained: float  # share of the variance of the features that the plane shows
-    proxies: Float[np.ndarray, "K 2"] | None = None
-    index: Int[np.ndarray, " m"] | None = None  # places of the samples in their split
-
-    def save(self, path: Path) -> None:
-        """Write it as ``.npz``, atomically."""
-        _write_arrays(path, {k: value for k, value in vars(self).items() if value is not None})
-
-    @classmethod
-    def load(cls, path: Path) -> "Snapshot":
-        """Read a file without executing code from it."""
-        with np.load(path, allow_pickle=False) as arrays:
-            values: dict[str, Any] = dict(arrays)
-        return cls(**{**values, "explained": float(values["explained"])})
-
-
-def choose_samples(count: int, most: int, seed: int) -> Int[Tensor, " m"]:
-    """Choose at most ``most`` of ``count`` samples, in ascending order."""
-    if count <= most:
-        return torch.arange(count)
-    return torch.from_numpy(np.sort(np.random.default_rng(seed).permutation(count)[:most]))
-
-
-def take_snapshot(
-    features: Float[Tensor, "m d"],
-    ranks: Int[Tensor, " m"],
-    predicted: Int[Tensor, " m"],
-    head: OrdinalHead,
-    index: Int[Tensor, " m"] | None = None,
-) -> Snapshot:
-    """Project features and proxies onto their plane."""
-    vectors, proxies = features.numpy(), get_proxies(head)
-    axes = fit_plane(vectors, ranks.numpy(), proxies)
-    smallest = np.min_scalar_type(head.num_classes - 1)
-    centered = _center(vectors)
-    total, shown = float((centered**2).sum()), float(((centered @ axes.T) ** 2).sum())
-    return Snapshot(
-        points=(vectors.astype(np.float64) @ axes.T).astype(np.float32),
-        ranks=ranks.numpy().astype(smallest),
-        predicted=predicted.numpy().astype(smallest),
-        explained=shown / total if total else 1.0,
-        proxies=None if proxies is None else (proxies.astype(float) @ axes.T).astype(np.float32),
-        index=None if index is None else index.numpy(),
-    )
-
-
-def fit_plane(
-    features: Float[np.ndarray, "m d"],
-    ranks: Int[np.ndarray, " m"],
-    proxies: Float[np.ndarray, "K d"] | None,
-) -> Float[np.ndarray, "2 d"]:
-    """Choose two orthonormal axes, so that the ranks increase along the first one.
-
-    In one dimension the second axis is zero, in two the axes are the coordinates.
-    """
-    dim = features.shape[1]
-    if dim <= 2:
-        return np.eye(2, dim)
-    axes: _Floats = np.zeros((0, dim))
-    for points in (features,) if proxies is None else (proxies, features):
-        rest = _center(points)
-        rest -= (rest @ axes.T) @ axes
-        spread, directions = eigh(rest.T @ rest, subset_by_index=[dim - 2, dim - 1])
-        varies = spread > _NEGLIGIBLE**2 * max(spread[-1], np.finfo(float).tiny)
-        axes = np.concatenate([axes, directions.T[varies][::-1]])[:2]
-    # if the features do not vary, the other directions are arbitrary
-    axes = np.linalg.qr(np.concatenate([axes, np.eye(2, dim)]).T)[0].T[:2]
-    if proxies is None:
-        towards = np.stack([_center(features).T @ _center(ranks), np.zeros(dim)])
-    else:
-        middle = proxies.mean(axis=0) - (proxies[-1] + proxies[0]) / 2
-        towards = np.stack([proxies[-1] - proxies[0], middle])
-    return np.where((axes * towards).sum(axis=1, keepdims=True) < 0, -axes, axes)
-
-
-def _center(values: NDArray[np.generic]) -> _Floats:
-    numbers: _Floats = values.astype(np.float64)
-    return numbers - numbers.mean(axis=0) if len(numbers) else numbers
-
-
-@torch.no_grad()
-def write_proxies(path: Path, head: OrdinalHead) -> None:
-    """Write the proxies (K, d), Q (K, K) and U (K, K), as far as the head has them."""
-    proxies = get_proxies(head)
-    if proxies is None:
-        return
-    arrays: dict[str, Any] = {"proxies": proxies}
-    if isinstance(head, ConstrainedProxies):
-        ranks = torch.arange(head.num_classes, device=head.layout.vectors.device)
-        tables = {"q": losses.log_q(head.layout, head.similarity, ranks)}
-        if head.smoothing is not None:
-            tables["u"] = head.smoothing.log_u(ranks, head.num_classes)
-        arrays |= {name: table.exp().float().cpu().numpy() for name, table in tables.items()}
-    _write_arrays(path, arrays)
-
-
-def _write_arrays(path: Path, arrays: dict[str, Any]) -> None:
-    with atomic_write(path) as part, part.open("wb") as file:
-        np.savez(file, **arrays)
-
-
-def write_pictures(
-    folder: RunFolder,
-    evaluation: Evaluation,
-    inputs: Inputs,
-    snapshot: Snapshot,
+def describe_environment(
+    config: Config,
+    dataset: Dataset,
     model: OrdinalModel,
-    report: ReportConfig,
-) -> None:
-    """Write what only the report shows: layout, proxies, mistakes and samples to review."""
-    snapshot.save(folder.layout("test"))
-    write_proxies(folder.proxies, model.head)
-    ranks, predicted = evaluation.ranks.numpy(), evaluation.chosen.numpy()
-    proba, classes = evaluation.predictions.proba, evaluation.classes
-    preparation = model.description.inputs
-    at_least = preparation.at_least if isinstance(preparation, ImagePreprocessing) else None
-
-    def describe(index: int) -> dict[str, Any]:
-        record: dict[str, Any] = {
-            "name": evaluation.names[index],
-            "true": classes[ranks[index]],
-            "predicted": classes[predicted[index]],
-            "probabilities": [float(f"{share:.6g}") for share in proba[index]],
-        }
-        if isinstance(inputs, Images):
-            record["image"] = f"{index:06}.jpg"
-            _write_thumbnail(folder.thumbnails / record["image"], inputs.load(index, at_least))
-        elif isinstance(inputs, Rows):
-            record["values"] = read_cells(inputs, index)
-        return record
-
-    shutil.rmtree(folder.thumbnails, ignore_errors=True)  # of an earlier test
-    mistakes = worst_mistakes(evaluation, report.mistakes)
-    reasons = samples_to_review(evaluation, report.review)
-    records = {index: describe(index) for index in {*mistakes, *reasons}}
-    reviewed = []
-    for index, reason in reasons.items():
-        record = records[index] | {"reason": reason}
-        if evaluation.ranges is not None:
-            low, high = (int(end[index]) for end in evaluation.ranges)
-            record |= {"low": classes[low], "high": classes[high]}
-        reviewed.append(record)
-    write_text(folder.mistakes, json_text([records[index] for index in mistakes], indent=1))
-    write_text(folder.review, json_text(reviewed, indent=1))
-
-
-def worst_mistakes(evaluation: Evaluation, most: int) -> list[int]:
-    """Find the largest errors; of equal ones, the least probable labels come first."""
-    ranks, predicted = evaluation.ranks.numpy(), evaluation.chosen.numpy()
-    error = np.abs(predicted - ranks)
-    order = np.lexsort((certainty(evaluation.predictions.proba, ranks), -error))
-    wrong: list[int] = order[error[order] > 0][:most].tolist()
-    return wrong
-
-
-def samples_to_review(evaluation: Evaluation, most: int) -> dict[int, str]:
-    """Find the samples that a person should look at first, each with the reason.
-
-    At most half of them contradict their labels: the prediction is at least twenty times as
-    probable as the label, which is probably wrong. The others have the least certain predictions.
-    """
-    ranks, predicted = evaluation.ranks.numpy(), evaluation.chosen.numpy()
-    truth, top = (certainty(evaluation.predictions.proba, each) for each in (ranks, predicted))
-    ratio = truth / np.maximum(top, np.finfo(float).tiny)
-    order = np.lexsort((-top, ratio))
-    against = (predicted != ranks) & (ratio <= _CONTRADICTION)
-    contradictory = order[against[order]][: most // 2].tolist()
-    uncertain = [i for i in np.argsort(top, kind="stable").tolist() if i not in contradictory]
-    return dict.fromkeys(contradictory, "contradicts its label") | dict.fromkeys(
-        uncertain[: most - len(contradictory)], "uncertain"
+    processes: Processes,
+    command: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Describe data, software and machine; a resumed run must have the same fingerprints."""
+    initial, duplicates, frozen = config.init_from, dataset.duplicates, config.backbone.freeze
+    plugins = (
+        heads.HEADS.plugin_of(config.head.method),
+        backbones.BACKBONES.plugin_of(str(config.backbone.name)),
+        data.SOURCES.plugin_of(config.data.source),
     )
+    about = {
+        **fingerprint_data(dataset),
+        "weights": fingerprint_body(model.backbone) if frozen else None,
+        "plugins": {each.name: each.version for each in plugins if each is not None} or None,
+        "init_from": initial and initial.model_dump(mode="json"),
+        "duplicates": duplicates and duplicates.facts(),
+        "counts": count_classes(dataset),
+        "command": list(command or sys.argv),
+        **describe_software(),
+        "processor": processor_name(),
+        "processes": processes.count,
+        "device": str(processes.device),
+        "threads": torch.get_num_threads(),
+    }
+    return {key: value for key, value in about.items() if value is not None}
 
 
-def read_cells(rows: Rows, index: int) -> dict[str, float | str | None]:
-    """Return the cells of a row as in the table; None for a missing or unknown one."""
-    encoded = iter(rows.values[index].tolist())
-    cells: dict[str, float | str | None] = {}
-    for number in rows.encoding.numeric:
-        value = next(encoded)
-        missing = number.indicator and next(encoded)
-        cells[number.name] = None if missing else float(f"{value:.6g}")
-    for column in rows.encoding.categorical:
-        flags = [next(encoded) for _ in column.categories]
-        cells[column.name] = column.categories[flags.index(1)] if 1 in flags else None
-    return cells
+def fingerprint_data(dataset: Dataset) -> dict[str, str]:
+    """Hash the names of the samples, their ranks and splits; and their contents."""
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update("\n".join([*dataset.classes, ""]).encode(errors="surrogateescape"))
+    for name in dataset.inputs.names:
+        digest.update(b"\n" + name.encode(errors="surrogateescape"))
+    for array in (dataset.ranks, *dataset.splits.by_name().values()):
+        digest.update(np.ascontiguousarray(array, dtype="<i8").tobytes() + b"|")
+    return {"data": digest.hexdigest(), "content": dataset.inputs.digest()}
 
 
-def _write_thumbnail(path: Path, pixels: Pixels) -> None:
-    from PIL import Image
+def fingerprint_body(backbone: Backbone) -> str:
+    """Hash the tensors of a backbone without its last layer."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, tensor in sorted(backbone.body_state().items()):
+        digest.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
-    image = Image.fromarray(pixels)
-    image.thumbnail((LONGER_SIDE, LONGER_SIDE))
-    with atomic_write(path) as part:
-        image.save(part, format="JPEG", quality=80)
+
+def count_classes(dataset: Dataset) -> dict[str, list[int]]:
+    """Count the samples of each class by split."""
+    return {
+        name: np.bincount(dataset.ranks[index], minlength=len(dataset.classes)).tolist()
+        for name, index in dataset.splits.by_name().items()
+    }
+
+
+def describe_software() -> dict[str, str]:
+    """List the versions of this package and of what it computes with."""
+    commit = _find_commit()
+    return {
+        **({"commit": commit} if commit else {}),
+        "layline": layline.__version__,
+        **{name: version(name) for name in _LIBRARIES if find_spec(name)},
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+    }
+
+
+@cache
+def _find_commit() -> str | None:
+    """Return the commit of this code, if it is a checkout; ``-dirty`` if files have changed."""
+    root = Path(layline.__file__).parents[2]
+    if not (root / ".git").exists() or shutil.which("git") is None:
+        return None
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or None

@@ -21,7 +21,8 @@ from layline.bench.tables import Column, Entry, Table, summary_entries
 from layline.data import SOURCES
 from layline.training.config import Section, Tree, combine, read_toml, validate
 from layline.training.recipes import default_backbone
-from layline.training.run_folder import RunFolder, Snapshot
+from layline.training.report_data import Snapshot
+from layline.training.run_folder import RunFolder
 from layline.utils.validation import UserError, check_known
 
 REPORTED = ("accuracy", "mae")

@@ -20,18 +20,18 @@ from layline.evaluation.predictions import Predictions
 from layline.geometry import LAYOUTS
 from layline.training.callbacks import describe_collapse
 from layline.training.config import ReportConfig
-from layline.training.run_folder import (
+from layline.training.report_data import (
     LONGER_SIDE,
-    RunFolder,
     Snapshot,
     fit_plane,
     read_cells,
     samples_to_review,
     take_snapshot,
     worst_mistakes,
-    write_pictures,
     write_proxies,
+    write_report_data,
 )
+from layline.training.run_folder import RunFolder
 
 RNG = np.random.default_rng(0)
 
@@ -125,7 +125,9 @@ PROBA = np.array(
 
 
 def make_evaluation(ranks, predicted, proba, names=(), ranges=None):
-    predictions = Predictions(torch.from_numpy(proba).log(), {"mode": torch.from_numpy(predicted)})
+    decisions = {"mode": torch.from_numpy(predicted)}
+    features = torch.arange(6.0 * len(ranks)).view(-1, 6)
+    predictions = Predictions(torch.from_numpy(proba).log(), decisions, features=features)
     classes = ("low", "mid", "high")
     ranks = torch.from_numpy(ranks)
     return Evaluation({"decode": "mode"}, names, classes, ranks, predictions, ranges)
@@ -160,12 +162,10 @@ def test_mistakes_and_review_share_small_thumbnails(tmp_path):
     inputs = ImageArrays(pixels, [*"abcde", "\udcff.jpg"])  # the last is not valid UTF-8
     ends = np.array([0, 0, 1, 1, 2, 0]), np.array([0, 1, 2, 2, 2, 1])
     evaluation = make_evaluation(RANKS, PREDICTED, PROBA, inputs.names, ends)
-    snapshot, _, head = make_snapshot("arc")
-    model = SimpleNamespace(
-        head=head, description=SimpleNamespace(inputs=ImagePreprocessing(48, 48))
-    )
+    head, preparation = heads.create("arc", 3, 6), ImagePreprocessing(48, 48)
+    model = SimpleNamespace(head=head, description=SimpleNamespace(inputs=preparation))
     most = ReportConfig(mistakes=10, review=3)
-    write_pictures(folder, evaluation, inputs, snapshot, model, most)
+    write_report_data(folder, evaluation, inputs, torch.arange(6), model, most)
     mistakes, review = (json.loads(p.read_text()) for p in (folder.mistakes, folder.review))
     assert [record["name"] for record in mistakes] == ["d", "b", "\udcff.jpg", "c"]
     assert mistakes[0] == {

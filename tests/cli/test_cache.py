@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from layline.cli import app
 from layline.data.array_cache import ArrayCache
-from layline.data.images import ImageFiles, cache_images
+from layline.data.image_cache import cache_images
+from layline.data.images import ImageFiles
 
 
 @pytest.fixture(autouse=True)

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from layline.data import images
+from layline.data import image_cache, images
 from layline.data.array_cache import ArrayCache
-from layline.data.images import ImageFiles, cache_images
+from layline.data.image_cache import cache_images
+from layline.data.images import ImageFiles
 from layline.data.preprocessing import shrink
 from layline.utils.files import cache_folder
 from layline.utils.validation import UserError
@@ -159,7 +160,7 @@ def test_other_processes_open_the_cache_themselves(files):
 
 
 def test_a_killed_process_continues_where_it_stopped(files, monkeypatch, decoded):
-    monkeypatch.setattr(images, "_COMMIT", 2)
+    monkeypatch.setattr(image_cache, "_COMMIT", 2)
 
     def stop(done):
         if done == 5:
@@ -178,7 +179,8 @@ _TRUNCATE = """
 import os, sys
 from pathlib import Path
 from layline.data.array_cache import ArrayCache
-from layline.data.images import ImageFiles, cache_images
+from layline.data.image_cache import cache_images
+from layline.data.images import ImageFiles
 root = Path(sys.argv[1])
 cached = cache_images(ImageFiles(root, sorted(os.listdir(root))), 1000)
 os.truncate(ArrayCache().folder / f"{cached.key}.npy", 200)

@@ -14,15 +14,14 @@ from PIL import Image, ImageOps
 from pillow_heif.constants import HeifCompressionFormat
 from pillow_heif.misc import CtxEncode
 
+from layline.data.detect import describe_skipped, list_images
 from layline.data.images import (
     READS_AVIF,
     BadImageError,
     ImageArrays,
     ImageFiles,
     decode,
-    describe_skipped,
     examine,
-    list_images,
     thread_map,
 )
 
@@ -238,8 +237,7 @@ def test_images_are_listed_in_natural_order_without_other_files(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / "b" / "circle").symlink_to(tmp_path)
-    skipped = []
-    listed = list_images(tmp_path, skipped)
+    listed, skipped = list_images(tmp_path)
     assert [name for name in listed if "circle" not in name] == [
         "a.PNG",
         *sorted(["b/2.png", "b/10.png", "B/1.jpg"], key=lambda n: (n != "B/1.jpg", len(n))),

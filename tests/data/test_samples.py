@@ -10,9 +10,9 @@ import pytest
 import torch
 from PIL import Image
 
-from layline.data.index import find_bad
-from layline.data.samples import as_images, as_rows
-from layline.data.tables import TableEncoding
+from layline.data.image_cache import find_bad
+from layline.data.images import as_images
+from layline.data.tables import TableEncoding, as_rows
 
 FRAME = {"size": ["1", "2", "3"], "colour": ["red", "blue", "red"]}
 ENCODING = TableEncoding.fit(pd.DataFrame(FRAME), np.arange(3))

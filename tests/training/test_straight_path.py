@@ -9,7 +9,8 @@ import pytest
 
 import layline
 from layline import backbones
-from layline.data import images, splits
+from layline.data import splits
+from layline.data.sources import files
 from layline.training import recipes, run
 
 SMALL = {"dim": 4, "epochs": 1, "workers": 0, "verbose": False, "report": False}
@@ -30,7 +31,7 @@ def counted(monkeypatch):
 @pytest.mark.parametrize("network", ["convnet", "resnet10t"])
 def test_each_stage_happens_once(counted, photographs, tmp_path, network):
     counts = {
-        "listing": counted(images, "list_images"),
+        "listing": counted(files, "list_images"),
         "split": counted(splits, "_divide"),
         "backbone": counted(backbones, "create"),
         "configuration": counted(run, "resolve_config"),

@@ -57,7 +57,7 @@ def clear(
 ) -> None:
     """Delete cache entries; they are computed again when needed."""
     from layline.data.array_cache import ArrayCache
-    from layline.data.index import index_folder
+    from layline.data.image_cache import index_folder
 
     entries = _find_entries()
     latest = time.time() - older_than * 24 * 3600
@@ -80,7 +80,7 @@ def clear(
 def _find_entries() -> "list[CacheEntry]":
     """List the entries of both kinds, the largest first."""
     from layline.data.array_cache import ArrayCache, CacheEntry
-    from layline.data.index import index_folder
+    from layline.data.image_cache import index_folder
 
     indexes = [(file.stem, file.stat()) for file in index_folder().glob("*.sqlite")]
     entries = [CacheEntry(name, "index", each.st_size, each.st_mtime) for name, each in indexes]

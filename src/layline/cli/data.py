@@ -92,7 +92,7 @@ def check(
     from rich.console import Console
 
     from layline import data
-    from layline.data.index import describe_bad, find_bad
+    from layline.data.image_cache import describe_bad, find_bad
     from layline.training.callbacks import Reporter
     from layline.training.config import DataConfig, combine, parse_settings, read_toml, validate
 

@@ -71,9 +71,9 @@ def predict(
     """
     import numpy as np
 
-    from layline.data.images import describe_skipped
-    from layline.data.index import describe_bad, find_bad
-    from layline.data.samples import UserImages
+    from layline.data.detect import describe_skipped
+    from layline.data.image_cache import describe_bad, find_bad
+    from layline.data.images import UserImages
     from layline.evaluation import prediction_file
     from layline.geometry.decoding import check_decode
     from layline.model.predictor import WHY_NO_PROBABILITIES

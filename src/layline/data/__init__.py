@@ -24,7 +24,7 @@ import numpy as np
 from layline.data.dataset import Dataset, Images, KnownClasses, Splits, require_path
 from layline.data.detect import detect, find_source
 from layline.data.duplicates import group_duplicates
-from layline.data.index import check_files, index_files
+from layline.data.image_cache import check_files, index_files
 from layline.data.labels import match_classes
 from layline.data.sources.files import read_folder, read_manifest, read_npz, read_table
 from layline.data.sources.paper import read_adience, read_historical_color, read_image_aesthetics

@@ -1,4 +1,4 @@
-"""Detect what a path contains: the source that reads it, and columns of images, labels and groups.
+"""Detect what a path contains: images, the source that reads it, columns of labels and groups.
 
 A model that meets a patient again in the test split looks better than it is. If no groups are given
 and a column or the file names look like patients, subjects or cases, a note says so.
@@ -6,18 +6,35 @@ and a column or the file names look like patients, subjects or cases, a note say
 
 import os
 import re
-from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 from layline.data.dataset import find_file, format_list
+from layline.data.labels import natural_key, natural_order
 from layline.data.splits import SPLIT_WORDS, find_groups
 from layline.data.tables import EXCEL_SUFFIXES, TEXT_SUFFIXES, TableFile, read_table_file, texts_of
 from layline.utils.validation import UserError
 
+# fmt: off
+_IMAGE_SUFFIXES = frozenset({
+    ".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".tif", ".tiff", ".webp",
+    ".ppm", ".pgm", ".pbm", ".pnm",
+})
+_HEIC_SUFFIXES = frozenset({".heic", ".heif"})
+# users want to know that these are not read
+_UNREAD_SUFFIXES = frozenset({
+    ".avif", ".dcm", ".dicom", ".nii", ".svg", ".psd", ".jp2", ".jxl", ".exr", ".raw",
+    ".cr2", ".cr3", ".nef", ".arw", ".dng",
+})
+# fmt: on
+_KNOWN_SUFFIXES = _IMAGE_SUFFIXES | _HEIC_SUFFIXES | _UNREAD_SUFFIXES
+_CLUTTER = frozenset({"__macosx", "@eadir", "thumbs.db", "desktop.ini"})  # archivers and servers
 _TABLES = (*TEXT_SUFFIXES, *EXCEL_SUFFIXES)
 _KINDS = "a folder per class, a CSV or Excel file, or an npz file"
 _HEAD = 50  # rows that are looked at
@@ -113,15 +130,6 @@ def _detect_folder(path: Path, images: Path | None, sheet: str | None) -> Detect
     raise UserError(f"The data must be {_KINDS}; in {path} there are none: {why}")
 
 
-def user_folders(folder: Path) -> list[str]:
-    """List the subfolders, without hidden ones and those of archivers."""
-    from layline.data.images import CLUTTER
-    from layline.data.labels import natural_order
-
-    names = [f.name for f in folder.iterdir() if f.is_dir() and not f.name.startswith(".")]
-    return natural_order(name for name in names if name.lower() not in CLUTTER)
-
-
 def _folders_with_images(folder: Path) -> list[str]:
     return [
         name
@@ -130,11 +138,72 @@ def _folders_with_images(folder: Path) -> list[str]:
     ]
 
 
+def user_folders(folder: Path) -> list[str]:
+    """List the subfolders, without hidden ones and those of archivers."""
+    return natural_order(f.name for f in folder.iterdir() if f.is_dir() and _is_shown(f.name))
+
+
+def list_images(folder: Path) -> tuple[list[str], list[str]]:
+    """List the images of a folder and its subfolders in natural order, and the other files.
+
+    Names are paths from the folder. Hidden files and those of archivers are ignored. Links are
+    followed, except one that leads back to a folder that contains it.
+    """
+    images: list[str] = []
+    others: list[str] = []
+    readable = _readable_suffixes()
+    for name in _walk(str(folder), "", frozenset()):
+        (images if _suffix(name) in readable else others).append(name)
+    return images, others
+
+
+def _walk(folder: str, prefix: str, above: frozenset[tuple[int, int]]) -> Iterator[str]:
+    status = os.stat(folder)  # noqa: PTH116 – pathlib is slow for many files
+    identity = (status.st_dev, status.st_ino)
+    if identity in above:
+        return
+    with os.scandir(folder) as entries:
+        shown = [(natural_key(e.name), e.name, e.is_dir()) for e in entries if _is_shown(e.name)]
+    for _, name, is_folder in sorted(shown):
+        if is_folder:
+            place = os.path.join(folder, name)  # noqa: PTH118
+            yield from _walk(place, f"{prefix}{name}/", above | {identity})
+        else:
+            yield prefix + name
+
+
+def _is_shown(name: str) -> bool:
+    return not name.startswith(".") and name.lower() not in _CLUTTER
+
+
+def _suffix(name: str) -> str:
+    return os.path.splitext(name)[1].lower()  # noqa: PTH122
+
+
+@cache
+def _readable_suffixes() -> frozenset[str]:
+    from layline.data.images import READS_AVIF
+
+    heic = _HEIC_SUFFIXES if find_spec("pillow_heif") else set()
+    return _IMAGE_SUFFIXES | heic | ({".avif"} if READS_AVIF else set())
+
+
 def is_image(name: str) -> bool:
     """Check by its suffix that a file is an image, even if it cannot be read."""
-    from layline.data.images import KNOWN_SUFFIXES, suffix_of
+    return _suffix(name) in _KNOWN_SUFFIXES
 
-    return suffix_of(name) in KNOWN_SUFFIXES
+
+def describe_skipped(files: Iterable[str | Path]) -> str:
+    """Describe files that are not read: how many of each suffix, and how they can be read."""
+    counts = Counter(_suffix(str(file)) or "without suffix" for file in files)
+    listed = ", ".join(f"{count:,} {suffix}" for suffix, count in counts.most_common())
+    unread = counts.keys() - _readable_suffixes()
+    sentences = [f"Files that are not read: {listed}."] if counts else []
+    if unread & _HEIC_SUFFIXES:
+        sentences.append("To read HEIC: pip install layline[heic].")
+    if others := unread & _UNREAD_SUFFIXES:
+        sentences.append(f"Save {' and '.join(sorted(others))} as PNG or TIFF.")
+    return " ".join(sentences)
 
 
 def image_column(file: TableFile, folder: Path) -> str | None:

@@ -101,8 +101,8 @@ def hash_picture(pixels: NDArray[np.uint8]) -> bytes:
 
 def _fingerprints(images: Images, near: bool) -> list[tuple[Hashable, bytes]]:
     """Return what exact duplicates have in common, and the perceptual hash, of each image."""
+    from layline.data.image_cache import index_images
     from layline.data.images import ImageFiles, thread_map
-    from layline.data.index import index_images
 
     if isinstance(images, ImageFiles):
         rows = enumerate((index_images(images, hashes=True) if near else images).indexed_rows())

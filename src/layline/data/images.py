@@ -1,4 +1,4 @@
-"""Images as inputs: files that are decoded when needed, and arrays in memory.
+"""Images: decoding of files, and the inputs that load them.
 
 Images are decoded upright, as RGB with eight bits. Transparent pixels become white, sixteen bits
 are divided by 257, the first of several frames is used, and color profiles are not applied. Every
@@ -7,10 +7,9 @@ fault of a file is a :class:`BadImageError`.
 
 import errno
 import hashlib
-import os
+import io
 import re
-from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -21,10 +20,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeVar
 import joblib
 import numpy as np
 
-from layline.data.array_cache import ArrayCache, check_not_truncated
-from layline.data.dataset import Indices, Pixels
-from layline.data.labels import natural_key
-from layline.data.preprocessing import shrink, shrunk_shape
+from layline.data.dataset import Indices, Pixels, read_content, require_path
+from layline.data.detect import describe_skipped, list_images
 from layline.utils.validation import UserError, require
 
 require("PIL", extra="images", needed_by="reading images")
@@ -32,32 +29,13 @@ import PIL  # noqa: E402
 from PIL import Image, ImageFile, ImageOps, features  # noqa: E402
 
 if TYPE_CHECKING:
-    from layline.data.index import FileRow
+    from layline.data.image_cache import FileRow
 
 PILLOW: str = PIL.__version__
 READS_AVIF = "avif" in features.modules and bool(features.check("avif"))
 # no others: Pillow also opens PostScript, which is a program
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM", *(["AVIF"] if READS_AVIF else []))
 _HEIC_BRANDS = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"}
-# fmt: off
-IMAGE_SUFFIXES = frozenset({
-    ".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".tif", ".tiff", ".webp",
-    ".ppm", ".pgm", ".pbm", ".pnm",
-})
-HEIC_SUFFIXES = frozenset({".heic", ".heif"})
-# users want to know that these are not read
-UNREAD_SUFFIXES = frozenset({
-    ".avif", ".dcm", ".dicom", ".nii", ".svg", ".psd", ".jp2", ".jxl", ".exr", ".raw",
-    ".cr2", ".cr3", ".nef", ".arw", ".dng",
-})
-# fmt: on
-_READABLE = IMAGE_SUFFIXES | ({".avif"} if READS_AVIF else set())
-_READABLE |= HEIC_SUFFIXES if find_spec("pillow_heif") else set()
-KNOWN_SUFFIXES = IMAGE_SUFFIXES | HEIC_SUFFIXES | UNREAD_SUFFIXES
-CLUTTER = frozenset({"__macosx", "@eadir", "thumbs.db", "desktop.ini"})  # of archivers and servers
-_CACHE_FORMAT = 3
-_COMMIT = 1000  # images
-_HEADER = 8  # bytes of height and width
 _Result = TypeVar("_Result")
 
 
@@ -90,7 +68,7 @@ class ImageFiles:
 
     def indexed_rows(self) -> "tuple[FileRow, ...]":
         """Return what the index knows about the files, after looking at them if needed."""
-        from layline.data.index import index_images
+        from layline.data.image_cache import index_images
 
         return self.rows or index_images(self).rows or ()
 
@@ -100,78 +78,6 @@ class ImageFiles:
         digest = hashlib.blake2b(f"{len(rows)} files".encode(), digest_size=16)
         digest.update(b"".join(row.digest for row in rows))
         return digest.hexdigest()
-
-
-@dataclass(frozen=True, eq=False)
-class CachedImages(ImageFiles):
-    """Image files that were decoded before; other processes open the cache themselves.
-
-    All images are one array of bytes: the height and width of each, then its pixels. Names are not
-    part of the key, so the data may be moved.
-    """
-
-    key: str = ""
-    starts: Indices = field(default_factory=lambda: np.zeros(0, np.int64))  # of each image
-    pixels: Pixels | None = field(default=None, repr=False)
-
-    decoded = True
-
-    def subset(self, keep: Indices) -> Self:
-        """Select images, in the order given; the pixels are shared."""
-        return replace(super().subset(keep), starts=self.starts[keep])
-
-    def load(self, index: int, at_least: int | None = None) -> Pixels:
-        """Copy an image out of the cache, at the size that it was cached with."""
-        if self.pixels is None:
-            raise UserError("The cache of images was removed while it was in use.")
-        check_not_truncated(self.pixels)
-        start = int(self.starts[index]) + _HEADER
-        height, width = np.frombuffer(self.pixels[start - _HEADER : start].tobytes(), np.int32)
-        return np.array(self.pixels[start : start + 3 * height * width].reshape(height, width, 3))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "pixels": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state | {"pixels": ArrayCache().open(state["key"])})
-
-
-def cache_images(
-    images: ImageFiles, at_least: int, progress: Callable[[int], None] = lambda done: None
-) -> CachedImages:
-    """Decode all images into the cache, or use the pixels that are there.
-
-    Of the shorter side, ``at_least`` pixels are kept. ``progress`` is called with the number of
-    images decoded so far, but not if all are there.
-    """
-    rows = images.indexed_rows()
-    about = f"{_CACHE_FORMAT}, Pillow {PILLOW}, {images.digest()}, {at_least}"
-    key = f"pixels-{hashlib.blake2b(about.encode(), digest_size=16).hexdigest()}"
-    shapes = [shrunk_shape(row.height, row.width, at_least) for row in rows]
-    # JPEGs are decoded at a fraction of their size, which is rounded up
-    sizes = [_HEADER + 3 * (height + 2) * (width + 2) for height, width in shapes]
-    starts = np.cumsum([0, *sizes])
-    names, opened = images.names, ArrayCache().open(key)
-    cached = CachedImages(images.root, names, rows, key, starts[:-1], opened)
-    if cached.pixels is not None:
-        return cached
-    recorded = {"root": str(images.root.resolve()), "samples": len(images)}
-    writer = ArrayCache().writer(key, (int(starts[-1]),), np.uint8, recorded)
-    first = int(np.searchsorted(starts, writer.done))  # a killed run continues
-
-    def load(number: int) -> Pixels:
-        return shrink(images.load(first + number, at_least), at_least)
-
-    for place, image in enumerate(thread_map(load, len(images) - first), start=first):
-        start, end = starts[place], starts[place + 1]
-        content = np.array(image.shape[:2], dtype=np.int32).tobytes() + image.tobytes()
-        if len(content) > end - start:
-            raise UserError(f"{images.names[place]} changed while it was read.")
-        writer.array[start : start + len(content)] = np.frombuffer(content, np.uint8)
-        if (place + 1) % _COMMIT == 0 or place + 1 == len(images):
-            writer.commit(int(end))
-        progress(place + 1)
-    return replace(cached, pixels=writer.array)
 
 
 class ImageArrays:
@@ -211,52 +117,101 @@ class ImageArrays:
         return digest.hexdigest()
 
 
-def suffix_of(name: str) -> str:
-    """Return the suffix of a file name, in lower case."""
-    return os.path.splitext(name)[1].lower()  # noqa: PTH122 – pathlib is slow for many files
+@dataclass(frozen=True)
+class UserImages:
+    """Images that a user passes to a model: files and bytes, decoded when needed, and arrays."""
+
+    items: tuple[Path | bytes | Pixels, ...]
+    names: tuple[str, ...]  # paths, or else places in what was passed
+    skipped: tuple[Path, ...] = ()  # files in folders that are not images
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @property
+    def decoded(self) -> bool:
+        """Whether no image needs decoding."""
+        return not any(isinstance(item, Path | bytes) for item in self.items)
+
+    def subset(self, keep: Indices) -> Self:
+        """Select images, in the order given."""
+        return type(self)(tuple(self.items[i] for i in keep), tuple(self.names[i] for i in keep))
+
+    def load(self, index: int, at_least: int | None = None) -> Pixels:
+        """Decode an image, see :func:`decode`; an array is returned as it is."""
+        item = self.items[index]
+        if isinstance(item, Path):
+            return decode(item, at_least)
+        if not isinstance(item, bytes):
+            return item
+        try:
+            return decode(io.BytesIO(item), at_least)
+        except BadImageError as error:
+            raise BadImageError(error.why, self.names[index]) from error
+
+    def digest(self) -> str:
+        """Hash the content of the files and arrays, in their order."""
+        digest = hashlib.blake2b(digest_size=16)
+        for item in self.items:
+            content = item.read_bytes() if isinstance(item, Path) else item
+            digest.update(hashlib.blake2b(np.ascontiguousarray(content).data).digest())
+        return digest.hexdigest()
 
 
-def describe_skipped(files: Iterable[str | Path]) -> str:
-    """Describe files that are not read: how many of each suffix, and how they can be read."""
-    counts = Counter(suffix_of(str(file)) or "without suffix" for file in files)
-    listed = ", ".join(f"{count:,} {suffix}" for suffix, count in counts.most_common())
-    unread = counts.keys() - _READABLE
-    cures = ["To read HEIC: pip install layline[heic]."] if unread & HEIC_SUFFIXES else []
-    if others := unread & UNREAD_SUFFIXES:
-        cures.append(f"Save {' and '.join(sorted(others))} as PNG or TIFF.")
-    return " ".join([f"Files that are not read: {listed}.", *cures])
+def as_images(samples: Any) -> UserImages:
+    """Convert what a user passes to images.
 
-
-def list_images(folder: Path, skipped: list[str] | None = None) -> list[str]:
-    """List the images of a folder and its subfolders in natural order; ``skipped`` gets the rest.
-
-    Names are paths from the folder. Hidden files and those of archivers are ignored. Links are
-    followed, except one that leads back to a folder that contains it.
+    That is a path, a folder, the bytes of an image file, an open file, an array (height, width, 3)
+    of values from 0 to 255, a Pillow image, or a sequence of them, such as a Series of paths.
     """
-    images: list[str] = []
-    skipped = [] if skipped is None else skipped
-    for name in _walk(str(folder), "", frozenset()):
-        (images if suffix_of(name) in _READABLE else skipped).append(name)
-    return images
+    items: list[Path | bytes | Pixels] = []
+    names: list[str] = []
+    skipped: list[Path] = []
+    for place, sample in enumerate(_as_sequence(samples)):
+        if isinstance(sample, str | Path):
+            path = require_path(sample)
+            paths = _list_folder(path, skipped) if path.is_dir() else [path]
+            items += paths
+            names += map(str, paths)
+            continue
+        content, name = read_content(sample), getattr(sample, "name", None)
+        items.append(_to_array(sample, place) if content is None else content)
+        names.append(name if content is not None and isinstance(name, str) else str(place))
+    return UserImages(tuple(items), tuple(names), tuple(skipped))
 
 
-def _walk(folder: str, prefix: str, above: frozenset[tuple[int, int]]) -> Iterator[str]:
-    status = os.stat(folder)  # noqa: PTH116 – pathlib is slow for many files
-    identity = (status.st_dev, status.st_ino)
-    if identity in above:
-        return
-    with os.scandir(folder) as entries:
-        shown = [
-            (natural_key(entry.name), entry.name, entry.is_dir())
-            for entry in entries
-            if not entry.name.startswith(".") and entry.name.lower() not in CLUTTER
-        ]
-    for _, name, is_folder in sorted(shown):
-        if is_folder:
-            place = os.path.join(folder, name)  # noqa: PTH118
-            yield from _walk(place, f"{prefix}{name}/", above | {identity})
-        else:
-            yield prefix + name
+def _as_sequence(samples: Any) -> Sequence[Any]:
+    """Return the samples one by one; a single image is a sequence of one."""
+    single = str | Path | bytes | bytearray | memoryview | Image.Image
+    if isinstance(samples, single) or hasattr(samples, "read"):
+        return [samples]
+    if isinstance(samples, Sequence):
+        return samples
+    array = np.asarray(samples)
+    many = array.ndim == 4 or (array.ndim == 1 and array.dtype.kind in "OUT")  # objects or texts
+    return list(array) if many else [array]
+
+
+def _list_folder(folder: Path, skipped: list[Path]) -> list[Path]:
+    images, others = list_images(folder)
+    if not images:
+        raise UserError(f"The folder {folder} has no images. {describe_skipped(others)}".rstrip())
+    skipped += [folder / name for name in others]
+    return [folder / name for name in images]
+
+
+def _to_array(sample: Any, place: int) -> Pixels:
+    if isinstance(sample, Image.Image):
+        return to_pixels(sample.copy())
+    array = np.asarray(sample)
+    if array.ndim == 2:
+        array = array[..., None].repeat(3, axis=2)
+    if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3 or 0 in array.shape:
+        raise UserError(
+            f"Images must be uint8 arrays of shape (height, width, 3), got {array.dtype} of shape "
+            f"{array.shape} at place {place}."
+        )
+    return np.ascontiguousarray(array)
 
 
 class BadImageError(UserError):

@@ -19,7 +19,7 @@ import math
 import re
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from numbers import Integral, Real
 from pathlib import Path
@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layline.data.class_order import is_number
-from layline.data.dataset import Indices, find_file, format_list
+from layline.data.dataset import Indices, find_file, format_list, read_content
 from layline.data.labels import natural_order
 from layline.utils.validation import UserError, check_known, require
 
@@ -427,3 +427,29 @@ class UnencodedRows:
                     f"{format_list(map(repr, natural_order(new)))}."
                 )
         return rows, tuple(notes)
+
+
+def as_rows(samples: Any, encoding: TableEncoding) -> Rows:
+    """Convert a data frame, a dict of columns, or a CSV or Excel file (path or content) to rows.
+
+    Arrays also work if the model has numeric columns only, in the order of its columns.
+    """
+    pandas = require("pandas", extra="images", needed_by="predicting from a table")
+    content = read_content(samples)
+    if content is not None or isinstance(samples, str | Path):
+        file = read_table_file(samples if content is None else content)
+        return encoding.encode_rows(file.frame, file.row_names)
+    try:
+        if isinstance(samples, Mapping):  # columns of Series belong together by place, not by index
+            columns = {name: c if isinstance(c, str) else list(c) for name, c in samples.items()}
+            samples = pandas.DataFrame(columns)
+        elif isinstance(samples, np.ndarray) and not encoding.categorical:
+            samples = pandas.DataFrame(samples, columns=list(encoding.names))
+        elif not isinstance(samples, pandas.DataFrame):
+            raise TypeError(f"got {type(samples).__name__}")
+    except (ValueError, TypeError) as error:
+        raise UserError(
+            "The samples must be a data frame or the path of a CSV file, with the columns "
+            f"{format_list(encoding.names)}: {error}."
+        ) from None
+    return encoding.encode_rows(samples, [f"row {row}" for row in range(len(samples))])

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from layline import heads
 from layline.backbones.base import Backbone
 from layline.data import loaders
+from layline.data.dataset import Images
 from layline.data.loaders import Batches, ImageBatches, RowBatches
 from layline.data.preprocessing import ImagePreprocessing
-from layline.data.samples import UserImages
 from layline.data.tables import Rows
 from layline.geometry.decoding import Decode, check_decode, decode_name
 from layline.heads.base import probabilities
@@ -74,7 +74,7 @@ class OrdinalModel(Network, Predictor):
 
     def stream(
         self,
-        samples: UserImages | Rows,
+        samples: Images | Rows,
         batch_size: int = 64,
         workers: int | None = 0,
         decode: Decode | None = None,

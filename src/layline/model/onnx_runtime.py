@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from layline.data.dataset import Pixels
+from layline.data.dataset import Images, Pixels
 from layline.data.preprocessing import ImagePreprocessing
-from layline.data.samples import UserImages
 from layline.data.tables import Rows, TableEncoding
 from layline.geometry import decoding
 from layline.geometry.decoding import Decode, check_decode
@@ -95,7 +94,7 @@ class OnnxModel(Predictor):
 
     def stream(
         self,
-        samples: UserImages | Rows,
+        samples: Images | Rows,
         batch_size: int = 64,
         workers: int | None = None,
         decode: Decode | None = None,
@@ -113,7 +112,7 @@ class OnnxModel(Predictor):
             yield Prediction(index, proba, chosen)
 
     def _batches(
-        self, samples: UserImages | Rows, size: int, workers: int | None, keep_going: bool
+        self, samples: Images | Rows, size: int, workers: int | None, keep_going: bool
     ) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
         if isinstance(samples, Rows):
             for start in range(0, len(samples), size):

@@ -14,9 +14,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 
-from layline.data.dataset import format_list
-from layline.data.samples import UserImages, as_images, as_rows
-from layline.data.tables import Rows, TableEncoding
+from layline.data.dataset import Images, format_list
+from layline.data.detect import describe_skipped, is_image
+from layline.data.tables import Rows, TableEncoding, as_rows
 from layline.geometry.decoding import Decode
 from layline.utils.validation import UserError
 
@@ -57,7 +57,7 @@ class Predictor(ABC):
     @abstractmethod
     def stream(
         self,
-        samples: UserImages | Rows,
+        samples: Images | Rows,
         batch_size: int = 64,
         workers: int | None = None,
         decode: Decode | None = None,
@@ -121,10 +121,14 @@ class Predictor(ABC):
         parts = [each.proba for each in self._predict_batches(samples)]
         return np.concatenate([np.zeros((0, len(self.classes))), *parts])
 
-    def read(self, samples: Any) -> UserImages | Rows:
+    def read(self, samples: Any) -> Images | Rows:
         """Convert samples as in :meth:`predict` to images, which are not decoded yet, or rows."""
         inputs = self.description.inputs
-        return as_rows(samples, inputs) if isinstance(inputs, TableEncoding) else as_images(samples)
+        if isinstance(inputs, TableEncoding):
+            return as_rows(samples, inputs)
+        from layline.data.images import as_images  # needs Pillow
+
+        return as_images(samples)
 
     def _name_ranks(self, batches: list[NDArray[np.int64]]) -> NDArray[np.str_]:
         return np.array([self.classes[rank] for batch in batches for rank in batch], dtype=np.str_)
@@ -132,8 +136,9 @@ class Predictor(ABC):
     def _predict_batches(self, samples: Any, decode: Decode | None = None) -> Iterator[Prediction]:
         """Predict samples; those without probabilities are an error that names all of them."""
         images_or_rows = self.read(samples)
-        if isinstance(images_or_rows, UserImages):
-            _warn_about_unread(images_or_rows)
+        skipped = getattr(images_or_rows, "skipped", ())  # files in a folder of images
+        if unread := [file for file in skipped if is_image(file.name)]:
+            warnings.warn(describe_skipped(unread), stacklevel=4)  # the caller of predict
         failed: list[int] = []
         for batch in self.stream(images_or_rows, decode=decode):
             failed += batch.index[~batch.has_probabilities].tolist()
@@ -142,12 +147,3 @@ class Predictor(ABC):
         if failed:
             names = format_list(images_or_rows.names[i] for i in failed)
             raise UserError(f"The model gives no probabilities for {names}: {WHY_NO_PROBABILITIES}")
-
-
-def _warn_about_unread(images: UserImages) -> None:
-    """Warn about images in a folder that cannot be read here; other files are ignored."""
-    from layline.data.images import KNOWN_SUFFIXES, describe_skipped, suffix_of  # need Pillow
-
-    unread = [file for file in images.skipped if suffix_of(file.name) in KNOWN_SUFFIXES]
-    if unread:
-        warnings.warn(describe_skipped(unread), stacklevel=5)  # the caller of predict

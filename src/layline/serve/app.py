@@ -32,11 +32,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from torch import Tensor
 
 import layline
-from layline.data.images import BadImageError, decode, why_bad
+from layline.data.images import BadImageError, UserImages, decode, why_bad
 from layline.data.loaders import ImageBatches
 from layline.data.preprocessing import ImagePreprocessing
-from layline.data.samples import UserImages, as_rows
-from layline.data.tables import Rows, TableEncoding
+from layline.data.tables import Rows, TableEncoding, as_rows
 from layline.geometry.decoding import Decode
 from layline.model.model import OrdinalModel
 from layline.serve import Limits, schemas

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from layline import data
 from layline.data.dataset import Dataset, Indices, groups_of
-from layline.data.index import digest_file
 from layline.data.splits import stratified_holdout
 from layline.evaluation.evaluate import evaluate_split
 from layline.evaluation.prediction_file import check_format, read_predictions
@@ -35,7 +34,7 @@ from layline.training.run_folder import (
     new_folder,
 )
 from layline.utils.devices import Processes, choose_device
-from layline.utils.files import check_output, write_json
+from layline.utils.files import check_output, digest_file, write_json
 from layline.utils.validation import UserError, check_known
 
 SPLITS = ("train", "validation", "test", "calibration")

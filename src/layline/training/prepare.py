@@ -19,8 +19,8 @@ from layline.backbones.base import Backbone, ImageBackbone, TableBackbone
 from layline.backbones.weights import load_weights
 from layline.data.array_cache import ArrayCache
 from layline.data.dataset import Dataset, Images, Inputs
-from layline.data.images import PILLOW, ImageFiles, cache_images
-from layline.data.index import digest_file
+from layline.data.image_cache import cache_images
+from layline.data.images import PILLOW, ImageFiles
 from layline.data.labels import weigh_classes
 from layline.data.loaders import Batches, ImageBatches, RowBatches, loader, sequential_batches
 from layline.data.preprocessing import SMALLEST_PARTS, ImagePreprocessing
@@ -35,7 +35,7 @@ from layline.training.config import Config
 from layline.training.distributed import SeveralProcesses
 from layline.training.recipes import find_model
 from layline.training.run_folder import fingerprint_body
-from layline.utils.files import atomic_write
+from layline.utils.files import atomic_write, digest_file
 from layline.utils.validation import UserError
 
 _LARGEST_SMALL_IMAGE = 64  # pixels per side

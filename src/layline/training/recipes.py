@@ -8,7 +8,6 @@ from typing import Any
 
 from layline import backbones, data, heads
 from layline.backbones.weights import NAMES, check_weights
-from layline.data.index import digest_file
 from layline.data.labels import parse_names
 from layline.data.preprocessing import ImagePreprocessing
 from layline.geometry.decoding import Decode
@@ -26,6 +25,7 @@ from layline.training.config import (
     validate,
 )
 from layline.training.optim import MODERN, default_head_rate
+from layline.utils.files import digest_file
 from layline.utils.registry import load_plugins, resolve_reference
 from layline.utils.validation import UserError, find_known
 

@@ -1,5 +1,6 @@
 """The cache folder, and atomic writing of files and folders."""
 
+import hashlib
 import json
 import os
 import re
@@ -92,6 +93,12 @@ def write_error(error: OSError, path: Path) -> OSError:
     """Return an error of the same class that names the file and says that it is unchanged."""
     why = error.strerror or str(error)
     return type(error)(error.errno, f"{why}; nothing was left half-written", str(path))
+
+
+def digest_file(path: Path) -> str:
+    """Hash the content of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
 def format_bytes(size: float) -> str:

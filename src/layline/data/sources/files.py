@@ -23,10 +23,12 @@ import numpy as np
 
 from layline.data.dataset import SHARES, Dataset, Indices, KnownClasses, find_file, format_list
 from layline.data.detect import (
+    describe_skipped,
     find_images,
     image_column,
     image_folder,
     label_column,
+    list_images,
     suggest_group_columns,
     suggest_group_pattern,
     user_folders,
@@ -50,7 +52,7 @@ def read_folder(
     group_by: str | None = None,
 ) -> Dataset:
     """Read images whose folder is their class, below folders of the splits if there are any."""
-    from layline.data.images import ImageFiles, describe_skipped, list_images
+    from layline.data.images import ImageFiles
 
     if not root.is_dir():
         raise UserError(f"{root} is not a folder. {_TREE}")
@@ -58,16 +60,14 @@ def read_folder(
     folders = {(*path, name) for path in above for name in user_folders(root.joinpath(*path))}
     ordered, note = order_names({folder[-1] for folder in folders}, classes, "folder names")
     depth = len(above[0]) + 1
-    skipped: list[str] = []
-    listed = list_images(root, skipped)
+    listed, skipped = list_images(root)
     folder_of = {name: tuple(name.split("/")[:depth]) for name in (*listed, *skipped)}
     names = [name for name in listed if folder_of[name] in folders]
     skipped = [name for name in skipped if folder_of[name] in folders]
     for empty in sorted(folders - {folder_of[name] for name in names}):
-        there = [name for name in skipped if folder_of[name] == empty]
-        raise UserError(
-            f"The class folder {root.joinpath(*empty)} has no images. {describe_skipped(there)}"
-        )
+        others = describe_skipped(name for name in skipped if folder_of[name] == empty)
+        folder = root.joinpath(*empty)
+        raise UserError(f"The class folder {folder} has no images. {others}".rstrip())
     groups = None if group_by is None else find_groups(group_by, names)
     notes = [note, *(suggest_group_pattern(names) if groups is None else ())]
     if len(listed) > len(names):

@@ -26,6 +26,7 @@ from statistics import median
 import numpy as np
 
 from layline.data.dataset import Dataset, Splits, require_path
+from layline.data.detect import list_images
 from layline.utils.validation import UserError, check_boolean, check_known
 
 DECADES = ("1930s", "1940s", "1950s", "1960s", "1970s")
@@ -43,8 +44,8 @@ def read_historical_color(root: Path, *, partition: int = 0, proportional: bool 
 
     With ``proportional`` the splits are the same shares of however many images there are.
     """
-    from layline.data.images import ImageFiles, list_images
-    from layline.data.index import find_bad, index_images
+    from layline.data.image_cache import find_bad, index_images
+    from layline.data.images import ImageFiles
 
     check_boolean("proportional", proportional)
     # in the unpacked archive the folder decade_database is three levels down
@@ -56,7 +57,7 @@ def read_historical_color(root: Path, *, partition: int = 0, proportional: bool 
     notes: list[str] = []
     counts, drawn = [], []
     for decade in DECADES:
-        files = sorted(f"{decade}/{name}" for name in list_images(place / decade))
+        files = sorted(f"{decade}/{name}" for name in list_images(place / decade)[0])
         # a decade with more files than expected may contain some that are not images
         bad = find_bad(index_images(ImageFiles(place, files))) if len(files) > each else {}
         notes += [f"{files[i]} cannot be decoded and is not used." for i in bad]

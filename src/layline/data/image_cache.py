@@ -1,7 +1,8 @@
-"""An index of image files in SQLite: a second start reads only files that are new or changed.
+"""What the cache folder keeps about image files: an index, and decoded pixels if they are cached.
 
-Each folder has an index file in the cache folder, with a :class:`FileRow` for each image. It is
-read and replaced as a whole, so it also works on file systems without locks.
+The index tells which files are new or changed, so a second start reads only those. Each folder has
+an index in SQLite, with a :class:`FileRow` for each image. It is read and replaced as a whole, so
+it also works on file systems without locks.
 """
 
 import hashlib
@@ -10,22 +11,29 @@ import sqlite3
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from layline.data.dataset import Dataset, Images, Inputs, format_lines
+import numpy as np
+
+from layline.data.array_cache import ArrayCache, check_not_truncated
+from layline.data.dataset import Dataset, Images, Indices, Inputs, Pixels, format_lines
+from layline.data.preprocessing import shrink, shrunk_shape
 from layline.utils.files import atomic_write, cache_folder
 from layline.utils.validation import UserError
 
 if TYPE_CHECKING:
     from layline.data.images import ImageFiles
 
-Progress = Callable[[int], None] | None
-_FORMAT = 2
+Progress = Callable[[int], None]  # called with the number of images that are done
+_INDEX_FORMAT = 2
+_CACHE_FORMAT = 3
 _DECODED_AT = 64  # pixels of the shorter side
 _BLANK = b"blank"  # instead of the hash of a picture that shows nothing
+_COMMIT = 1000  # images
+_HEADER = 8  # bytes of height and width
 _blake2b = partial(hashlib.blake2b, digest_size=16)
 
 
@@ -43,7 +51,9 @@ class FileRow(NamedTuple):
     hash: bytes = b""  # perceptual, computed when it is needed
 
 
-def index_files(dataset: Dataset, progress: Progress = None, verify: bool = False) -> Dataset:
+def index_files(
+    dataset: Dataset, progress: Progress | None = None, verify: bool = False
+) -> Dataset:
     """Look at the image files of a data set that are new or changed, or at all to verify them."""
     from layline.data.images import ImageFiles
 
@@ -52,29 +62,20 @@ def index_files(dataset: Dataset, progress: Progress = None, verify: bool = Fals
     return replace(dataset, inputs=index_images(dataset.inputs, progress, verify))
 
 
-def check_files(dataset: Dataset, skip_bad: bool = False) -> Dataset:
-    """Refuse a data set with images that cannot be read, or drop them with a note."""
-    if not (bad := find_bad(dataset.inputs)):
-        return dataset
-    described = describe_bad(dataset.inputs.names, bad)
-    if not skip_bad:
-        raise UserError(f"{described}\nRepair or remove them, or set data.skip_bad.")
-    dataset = dataset.drop(bad)
-    return replace(dataset, notes=(*dataset.notes, f"Not used: {described}"))
-
-
 def index_images(
-    images: "ImageFiles", progress: Progress = None, verify: bool = False, hashes: bool = False
+    images: "ImageFiles",
+    progress: Progress | None = None,
+    verify: bool = False,
+    hashes: bool = False,
 ) -> "ImageFiles":
     """Add to image files what is known about them, after reading those that are new or changed.
 
-    Files that could not be read are tried again, and all of them with ``verify``. ``progress`` is
-    called with the number of known files after each that was read.
+    Files that could not be read are tried again, and all of them with ``verify``.
     """
     from layline.data.images import PILLOW, thread_map
 
     root = images.root.resolve()
-    key = _blake2b(os.fsencode(root) + f"\0{_FORMAT}, Pillow {PILLOW}".encode()).hexdigest()
+    key = _blake2b(os.fsencode(root) + f"\0{_INDEX_FORMAT}, Pillow {PILLOW}".encode()).hexdigest()
     file, base = index_folder() / f"{key}.sqlite", str(root)
     known = {} if verify else _read(file)
     rows, unknown = {}, []
@@ -124,12 +125,6 @@ def _look(path: Path, hashes: bool) -> FileRow:
     return row._replace(height=height, width=width, hash=hashed)
 
 
-def digest_file(path: Path) -> str:
-    """Hash the content of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, _blake2b).hexdigest()
-
-
 def index_folder() -> Path:
     """Return the folder of the index files."""
     return cache_folder() / "index"
@@ -161,6 +156,17 @@ def _write(file: Path, rows: dict[bytes, FileRow]) -> None:
         warnings.warn(f"The index of the images could not be written: {error}", stacklevel=3)
 
 
+def check_files(dataset: Dataset, skip_bad: bool = False) -> Dataset:
+    """Refuse a data set with images that cannot be read, or drop them with a note."""
+    if not (bad := find_bad(dataset.inputs)):
+        return dataset
+    described = describe_bad(dataset.inputs.names, bad)
+    if not skip_bad:
+        raise UserError(f"{described}\nRepair or remove them, or set data.skip_bad.")
+    dataset = dataset.drop(bad)
+    return replace(dataset, notes=(*dataset.notes, f"Not used: {described}"))
+
+
 def find_bad(images: Inputs) -> dict[int, str]:
     """Return why images cannot be read, by their place. Those without an index are decoded."""
     from layline.data.images import ImageFiles, thread_map, why_bad
@@ -185,3 +191,88 @@ def describe_bad(names: Sequence[str], bad: Mapping[int, str]) -> str:
     """List images that cannot be read, the first twenty of them with the reason."""
     title = f"{len(bad)} image{'s' if len(bad) > 1 else ''} cannot be read:"
     return format_lines(title, [f"{names[place]}: {why}" for place, why in bad.items()])
+
+
+@dataclass(frozen=True, eq=False)
+class CachedImages:
+    """Image files that were decoded before; other processes open the cache themselves.
+
+    All images are one array of bytes: the height and width of each, then its pixels. Names are not
+    part of the key, so the data may be moved.
+    """
+
+    files: "ImageFiles"
+    key: str
+    starts: Indices  # of each image
+    pixels: Pixels | None = field(repr=False)  # None if another process removed it
+
+    decoded = True
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The paths of the files from their root."""
+        return self.files.names
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def subset(self, keep: Indices) -> Self:
+        """Select images, in the order given; the pixels are shared."""
+        return replace(self, files=self.files.subset(keep), starts=self.starts[keep])
+
+    def digest(self) -> str:
+        """Hash the content of the files in their order."""
+        return self.files.digest()
+
+    def load(self, index: int, at_least: int | None = None) -> Pixels:
+        """Copy an image out of the cache, at the size that it was cached with."""
+        if self.pixels is None:
+            raise UserError("The cache of images was removed while it was in use.")
+        check_not_truncated(self.pixels)
+        start = int(self.starts[index]) + _HEADER
+        height, width = np.frombuffer(self.pixels[start - _HEADER : start].tobytes(), np.int32)
+        return np.array(self.pixels[start : start + 3 * height * width].reshape(height, width, 3))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "pixels": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state | {"pixels": ArrayCache().open(state["key"])})
+
+
+def cache_images(
+    images: "ImageFiles", at_least: int, progress: Progress = lambda done: None
+) -> CachedImages:
+    """Decode all images into the cache, or use the pixels that are there.
+
+    Of the shorter side, ``at_least`` pixels are kept.
+    """
+    from layline.data.images import PILLOW, thread_map
+
+    about = f"{_CACHE_FORMAT}, Pillow {PILLOW}, {images.digest()}, {at_least}"
+    key = f"pixels-{_blake2b(about.encode()).hexdigest()}"
+    rows = images.indexed_rows()
+    shapes = [shrunk_shape(row.height, row.width, at_least) for row in rows]
+    # JPEGs are decoded at a fraction of their size, which is rounded up
+    sizes = [_HEADER + 3 * (height + 2) * (width + 2) for height, width in shapes]
+    starts = np.cumsum([0, *sizes])
+    cached = CachedImages(replace(images, rows=rows), key, starts[:-1], ArrayCache().open(key))
+    if cached.pixels is not None:
+        return cached
+    recorded = {"root": str(images.root.resolve()), "samples": len(images)}
+    writer = ArrayCache().writer(key, (int(starts[-1]),), np.uint8, recorded)
+    first = int(np.searchsorted(starts, writer.done))  # a killed run continues
+
+    def load(number: int) -> Pixels:
+        return shrink(images.load(first + number, at_least), at_least)
+
+    for place, image in enumerate(thread_map(load, len(images) - first), start=first):
+        start, end = starts[place], starts[place + 1]
+        content = np.array(image.shape[:2], dtype=np.int32).tobytes() + image.tobytes()
+        if len(content) > end - start:
+            raise UserError(f"{images.names[place]} changed while it was read.")
+        writer.array[start : start + len(content)] = np.frombuffer(content, np.uint8)
+        if (place + 1) % _COMMIT == 0 or place + 1 == len(images):
+            writer.commit(int(end))
+        progress(place + 1)
+    return replace(cached, pixels=writer.array)

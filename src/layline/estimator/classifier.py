@@ -220,7 +220,7 @@ class OrdinalClassifier(
             data = read_fit_data(self, X, y, sample_weight, groups, validation, resume)
             self.encoding_ = data.encoding
             self._set_fitted(data.classes, self._train(data, options, device, resume))
-            self.calibration_ = self._calibrate(data.validation, data.calibration)
+            self._calibrate(data)
         except BaseException:  # an estimator that was fitted before stays as it was
             self.__dict__.clear()
             self.__dict__.update(before)
@@ -343,14 +343,13 @@ class OrdinalClassifier(
                 network = copy.deepcopy(Network(self.backbone_, self.head_)).to(device)
             else:
                 network = self._build_network(data.train, len(data.classes), device)
-            train = data.train.to_split(data.class_factors)
-            validation = None
-            if len(data.validation.ranks):
+            train, validation = data.train.to_split(data.class_factors), None
+            if len(data.validation):
                 validation = data.validation.to_split(data.class_factors)
             options = replace(options, generator=torch.Generator().manual_seed(seed))
             state = Trainer(network, train, validation, options, Processes(device), [best]).fit()
-        if best.weights:
-            network.load_state_dict(best.weights)
+            if best.weights:
+                network.load_state_dict(best.weights)
         self.n_iter_ = len(state.history)
         self.best_epoch_ = past + (state.best_epoch or self.n_iter_)
         records = [{**record, "epoch": past + record["epoch"]} for record in state.history]
@@ -384,18 +383,18 @@ class OrdinalClassifier(
         if isinstance(self.head_, HasProxies):
             self.proxies_ = self.head_.proxies().detach().cpu().numpy()
 
-    def _calibrate(self, validation: Samples, calibration: Samples) -> Calibration:
+    def _calibrate(self, data: FitData) -> None:
         """Fit the temperature to the validation samples, and the ranges to the others."""
-        self.calibration_ = Calibration()
+        self.calibration_ = Calibration()  # none for the predictions below
 
-        def outcome(samples: Samples) -> tuple[Tensor, Tensor] | None:
-            if len(samples.ranks) == 0:
+        def predict(samples: Samples) -> tuple[Tensor, Tensor] | None:
+            if len(samples) == 0:
                 return None
             log_probs, _ = self._predict_rows(samples.rows)
             return torch.from_numpy(log_probs), torch.from_numpy(samples.ranks)
 
-        modern = self.recipe == "modern"
-        return Calibration.fit(outcome(validation) if modern else None, outcome(calibration))
+        validation = predict(data.validation) if self.recipe == "modern" else None
+        self.calibration_ = Calibration.fit(validation, predict(data.calibration))
 
     @torch.no_grad()
     def _run_network(self, rows: Rows) -> Iterator[tuple[Tensor, heads.OrdinalHead]]:

@@ -42,6 +42,15 @@ class Samples:
     rows: Rows
     ranks: Array
     weight: Array
+    workers_help = False
+
+    def __len__(self) -> int:
+        return len(self.ranks)
+
+    def __getitems__(self, keys: list[Key]) -> Batch:
+        """Make a batch, which is dense even if the rows are sparse."""
+        index = np.array([index for index, _ in keys])
+        return to_tensor(self.rows[index]), torch.from_numpy(index)
 
     def take(self, index: Array) -> "Samples":
         """Select samples."""
@@ -54,23 +63,7 @@ class Samples:
         # weights near one fit into float32, and the smallest must not become zero there
         scaled = np.maximum(scaled / scaled.mean(), np.finfo(np.float32).tiny)
         weights = torch.tensor(scaled, dtype=torch.float32)
-        return Split(_Batches(self.rows), torch.from_numpy(self.ranks), weights)
-
-
-class _Batches:
-    """Rows of an array or of a sparse matrix, which becomes dense one batch at a time."""
-
-    workers_help = False
-
-    def __init__(self, rows: Rows) -> None:
-        self._rows = rows
-
-    def __len__(self) -> int:
-        return int(self._rows.shape[0])
-
-    def __getitems__(self, keys: list[Key]) -> Batch:
-        index = np.array([index for index, _ in keys])
-        return to_tensor(self._rows[index]), torch.from_numpy(index)
+        return Split(self, torch.from_numpy(self.ranks), weights)
 
 
 @dataclass(frozen=True)

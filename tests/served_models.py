@@ -1,10 +1,12 @@
-"""Folders of runs that were never trained, with models that can be served."""
+"""Folders of runs that were never trained, with models that can be served, and images for them."""
 
+import io
 import json
 
 import numpy as np
 import pandas as pd
 import torch
+from PIL import Image
 
 from layline.data.preprocessing import ImagePreprocessing
 from layline.data.tables import TableEncoding
@@ -15,6 +17,14 @@ from layline.training.run_folder import RunFolder
 
 CLASSES = ("low", "mid", "high")
 FRAME = pd.DataFrame({"size": [1.5, 2.0, None, 3.0], "colour": ["red", "blue", "red", "blue"]})
+
+
+def encode_image(seed=0, form="PNG", height=20, width=26):
+    """The file of an image of random pixels."""
+    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, form)
+    return file.getvalue()
 
 
 def make_model(kind="images", method="arc", classes=CLASSES, calibrated=True, dim=4):

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import runpy
 import threading
 import time
 from pathlib import Path
@@ -14,11 +13,11 @@ from PIL import Image
 
 from layline.evaluation.prediction_file import write_csv
 from layline.serve import create_app
+from served_models import encode_image, write_served
 
 pytestmark = pytest.mark.slow
 CLASSES = ("very poor", "=fair", "</script><b>good")
 NAMES = ("=cmd.png", "ordinary.png", "with, comma.png", "@home.png", '"quoted".png')
-write_served = runpy.run_path(str(Path(__file__).parents[1] / "served_models.py"))["write_served"]
 
 
 @pytest.fixture(scope="module")
@@ -61,17 +60,9 @@ def opened(visit):
     return open_page
 
 
-def photo(seed=0):
-    rng = np.random.default_rng(seed)
-    file = io.BytesIO()
-    pixels = rng.integers(0, 256, (60, 80, 3), dtype=np.uint8)
-    Image.fromarray(pixels).resize((160, 120)).save(file, "PNG")
-    return file.getvalue()
-
-
 def files(*names):
     return [
-        {"name": name, "mimeType": "image/png", "buffer": photo(seed)}
+        {"name": name, "mimeType": "image/png", "buffer": encode_image(seed)}
         for seed, name in enumerate(names)
     ]
 
@@ -137,7 +128,7 @@ def test_files_can_be_dropped_anywhere(opened, url):
           }
           return transfer;
         }""",
-        [[f"{seed}.png", list(photo(seed))] for seed in range(3)],
+        [[f"{seed}.png", list(encode_image(seed))] for seed in range(3)],
     )
     page.dispatch_event("body", "dragover", {"dataTransfer": transfer})
     assert "over" in page.locator("#drop").get_attribute("class")

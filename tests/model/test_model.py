@@ -1,8 +1,6 @@
 """A model as a user has it: from samples of any kind to labels."""
 
 import dataclasses
-import runpy
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,9 +11,9 @@ from PIL import Image
 import layline
 from layline.geometry.decoding import DECODINGS
 from layline.model.calibration import Calibration
+from served_models import make_model
 
 CLASSES = ("low", "mid", "high", "top")
-make_model = runpy.run_path(str(Path(__file__).parents[1] / "served_models.py"))["make_model"]
 FRAME = pd.DataFrame({"size": [1.5, 2.0, None], "colour": ["red", "blue", "red"]})
 
 

@@ -5,7 +5,6 @@ import math
 import pickle
 import re
 import resource
-import runpy
 import signal
 import socket
 import struct
@@ -23,11 +22,11 @@ from safetensors.torch import load_file, save_file
 
 import layline
 from layline.model.description import ModelDescription
+from served_models import make_model
 
 CLASSES = ("low", "mid", "high")
 IMAGES = np.random.default_rng(0).integers(0, 256, (4, 40, 36, 3), dtype=np.uint8)
 FRAME = pd.DataFrame({"size": [1.5, 2.0, None, 9.0], "colour": ["red", "blue", "red", "öl"]})
-make_model = runpy.run_path(str(Path(__file__).parents[1] / "served_models.py"))["make_model"]
 DATA = Path(__file__).parent / "data"
 REFUSED = (ValueError, FileNotFoundError)
 

@@ -4,6 +4,7 @@ import base64
 import threading
 import tracemalloc
 import zlib
+from types import SimpleNamespace
 
 import jsonschema
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import layline
 from layline.serve import Limits
 from layline.serve import app as app_module
+from served_models import encode_image
 
 JSON = {"content-type": "application/json"}
 
@@ -33,9 +35,15 @@ def png(width, height):
     )
 
 
-def test_predictions_equal_those_of_the_model(client, run, image, send):
+def send(client, *files):
+    """Send files as a form, and return the status and the response."""
+    answer = client.post("/predict", files=[("file", file) for file in files])
+    return SimpleNamespace(status=answer.status_code, **answer.json())
+
+
+def test_predictions_equal_those_of_the_model(client, run):
     model, names = layline.load(run), [f"{seed}.png" for seed in range(5)]
-    contents = [image(seed) for seed in range(5)]
+    contents = [encode_image(seed) for seed in range(5)]
     found = send(client, *zip(names, contents, strict=True))
     assert found.status == 200
     assert [each["name"] for each in found.predictions] == names
@@ -50,8 +58,8 @@ def test_predictions_equal_those_of_the_model(client, run, image, send):
         assert each["predicted"] == model.classes[each["rank"]]
 
 
-def test_json_gives_the_same_as_a_form(client, image, send):
-    content = image(3)
+def test_json_gives_the_same_as_a_form(client):
+    content = encode_image(3)
     data = base64.b64encode(content).decode()
     body = {"images": [{"data": data}, {"name": "a/b.png", "data": data}]}
     found = client.post("/predict/json", json=body).json()["predictions"]
@@ -62,7 +70,7 @@ def test_json_gives_the_same_as_a_form(client, image, send):
         assert each.keys() == formed.keys()
 
 
-def test_rows_as_a_file_and_as_json_give_the_same(table_client, table_run, send):
+def test_rows_as_a_file_and_as_json_give_the_same(table_client, table_run):
     file = b"size,colour,other\n1.5,red,x\n,blue,y\n"
     found = send(table_client, ("rows.csv", file))
     assert found.status == 200
@@ -75,8 +83,9 @@ def test_rows_as_a_file_and_as_json_give_the_same(table_client, table_run, send)
     np.testing.assert_allclose(shares, layline.load(table_run).predict_proba(file), atol=1e-6)
 
 
-def test_each_unreadable_image_has_its_own_error(client, image, send):
-    found = send(client, ("a.png", image()), ("b.txt", b"hello"), ("c.png", image()[:60]))
+def test_each_unreadable_image_has_its_own_error(client):
+    content = encode_image()
+    found = send(client, ("a.png", content), ("b.txt", b"hello"), ("c.png", content[:60]))
     assert found.status == 200
     assert "predicted" in found.predictions[0]
     assert found.predictions[1] == {"name": "b.txt", "error": "b.txt cannot be read: not an image"}
@@ -85,15 +94,15 @@ def test_each_unreadable_image_has_its_own_error(client, image, send):
     assert (alone.status, alone.detail) == (422, found.predictions[1]["error"])
 
 
-def test_file_names_are_only_shown(client, image, send):
+def test_file_names_are_only_shown(client):
     names = ["../../etc/passwd", "C:\\photos\\a.png", "=1+1.png", "x" * 999, "ü.png"]
-    found = send(client, *((name, image()) for name in names))
+    found = send(client, *((name, encode_image()) for name in names))
     shown = [each["name"] for each in found.predictions]
     assert shown == ["passwd", "a.png", "=1+1.png", "x" * 200, "ü.png"]
 
 
 @pytest.mark.parametrize("sides", [(60_000, 60_000), (9_000, 9_000), (1, 60_000_000)])
-def test_a_decompression_bomb_is_refused_before_it_is_decoded(client, send, sides):
+def test_a_decompression_bomb_is_refused_before_it_is_decoded(client, sides):
     found = send(client, ("bomb.png", png(*sides)))
     assert found.status == 422
     assert "too large" in found.detail
@@ -107,9 +116,9 @@ def test_a_decompression_bomb_is_refused_before_it_is_decoded(client, send, side
         ({"max_pixels": 500}, 1, 422, "too large"),
     ],
 )
-def test_limits(run, image, send, open_client, limits, files, status, message):
+def test_limits(run, open_client, limits, files, status, message):
     client = open_client(run, limits=Limits(**limits))
-    found = send(client, *((f"{i}.png", image(i)) for i in range(files)))
+    found = send(client, *((f"{i}.png", encode_image(i)) for i in range(files)))
     assert found.status == status
     assert message in found.detail
 
@@ -120,7 +129,7 @@ def test_a_body_without_a_length_is_counted_as_it_arrives(run, open_client):
     assert client.post("/predict/json", content=parts, headers=JSON).status_code == 413
 
 
-def test_rows_are_limited(table_run, send, open_client):
+def test_rows_are_limited(table_run, open_client):
     client = open_client(table_run, limits=Limits(max_rows=2))
     many = b"size,colour\n" + 3 * b"1,red\n"
     assert send(client, ("a.csv", many + b"1,red\n")).status == 413
@@ -129,7 +138,7 @@ def test_rows_are_limited(table_run, send, open_client):
 
 
 @pytest.mark.parametrize("content", [b"\n" * 20_000_000, b"\r" * 20_000_000, b"\r\n" * 10_000_000])
-def test_a_csv_of_newlines_is_refused_without_parsing(table_client, send, monkeypatch, content):
+def test_a_csv_of_newlines_is_refused_without_parsing(table_client, monkeypatch, content):
     def parse(*_):
         pytest.fail("the file was parsed")
 
@@ -145,7 +154,7 @@ def test_a_csv_of_newlines_is_refused_without_parsing(table_client, send, monkey
     assert peak < 8 * len(content)  # copies of the request, not a million cells
 
 
-def test_the_timeout_covers_parsing(table_run, send, open_client, monkeypatch):
+def test_the_timeout_covers_parsing(table_run, open_client, monkeypatch):
     stop = threading.Event()
     monkeypatch.setattr(app_module, "as_rows", lambda *_: stop.wait(60))
     client = open_client(table_run, limits=Limits(timeout=0.2))
@@ -172,7 +181,7 @@ def test_the_timeout_covers_parsing(table_run, send, open_client, monkeypatch):
         b'size,colour\n"' + b"x" * 200_000 + b'",red\n',
     ],
 )
-def test_a_bad_table_is_refused_with_a_message(table_client, send, content):
+def test_a_bad_table_is_refused_with_a_message(table_client, content):
     found = send(table_client, ("a.csv", content))
     assert found.status in (413, 422)
     assert 10 < len(found.detail) < 500
@@ -227,9 +236,9 @@ def test_requests_with_a_foreign_host_are_refused(client, host):
     assert client.get("/model", headers={"host": host}).status_code == 400
 
 
-def test_openapi_describes_the_responses(client, table_client, image, send):
+def test_openapi_describes_the_responses(client, table_client):
     for each, body in (
-        (client, ("a.png", image())),
+        (client, ("a.png", encode_image())),
         (table_client, ("a.csv", b"size,colour\n1,red\n")),
     ):
         api = each.get("/openapi.json").json()

@@ -12,6 +12,7 @@ from layline.model.calibration import Calibration
 from layline.model.model_file import load
 from layline.model.predictor import Prediction
 from layline.serve.served_model import Batcher, ServedModel
+from served_models import make_model, write_served
 
 
 def predict_reviews(served, proba):
@@ -34,7 +35,7 @@ def test_the_least_certain_share_is_marked(run):
     assert predict_reviews(ServedModel(run, review=0.0), proba)[0] is None
 
 
-def test_a_new_temperature_changes_the_threshold(write_served, tmp_path):
+def test_a_new_temperature_changes_the_threshold(tmp_path):
     folder = write_served(tmp_path / "run")
     before = ServedModel(folder).review_at_most
     model = load(folder)
@@ -44,14 +45,14 @@ def test_a_new_temperature_changes_the_threshold(write_served, tmp_path):
     assert ServedModel(folder).review_at_most < before
 
 
-def test_review_needs_a_run(run, make_model):
+def test_review_needs_a_run(run):
     for source in (run / "best.safetensors", make_model()):
         assert ServedModel(source).review is None
         with pytest.raises(ValueError, match="review needs the folder of a finished run"):
             ServedModel(source, review=0.2)
 
 
-def test_ranges_have_the_coverage_that_the_calibration_samples_guarantee(make_model):
+def test_ranges_have_the_coverage_that_the_calibration_samples_guarantee():
     assert ServedModel(make_model()).coverage == 0.9
     assert ServedModel(make_model(), coverage=0.8).coverage == 0.8
     assert ServedModel(make_model(calibrated=False)).coverage is None
@@ -64,7 +65,7 @@ def test_ranges_have_the_coverage_that_the_calibration_samples_guarantee(make_mo
         ServedModel(few, coverage=0.9)
 
 
-def test_concurrent_samples_share_batches(make_model):
+def test_concurrent_samples_share_batches():
     served, sizes = ServedModel(make_model("table")), []
     x = torch.from_numpy(np.random.default_rng(0).normal(size=(40, 4)))
 

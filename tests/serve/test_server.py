@@ -1,6 +1,5 @@
 """The server as a process: bad clients, concurrent clients, and signals."""
 
-import io
 import json
 import re
 import signal
@@ -14,7 +13,8 @@ import httpx
 import numpy as np
 import psutil
 import pytest
-from PIL import Image
+
+from served_models import encode_image
 
 pytestmark = pytest.mark.slow
 
@@ -55,13 +55,6 @@ def send_raw(server, content):
     return int(answer.split()[1]) if answer else None
 
 
-def save_image(form, side=40):
-    file = io.BytesIO()
-    pixels = np.random.default_rng(0).integers(0, 256, (side, side, 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(file, form)
-    return file.getvalue()
-
-
 def bad_files():
     """Files that are no images, are cut off, or claim to be huge."""
     files = [b"", b"hello", b"<svg xmlns='x'/>", b"%PDF-1.7", b"PK\x03\x04" + bytes(60), b"\x7fELF"]
@@ -71,12 +64,12 @@ def bad_files():
     rng = np.random.default_rng(0)
     files += [rng.bytes(int(size)) for size in rng.integers(1, 3000, 20)]
     for form in ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP"):
-        whole = save_image(form)
+        whole = encode_image(form=form)
         files += [whole[: int(share * len(whole))] for share in (0.02, 0.3, 0.8)]
-    jpeg = bytearray(save_image("JPEG"))
+    jpeg = bytearray(encode_image(form="JPEG"))
     frame = jpeg.index(b"\xff\xc0")
     jpeg[frame + 5 : frame + 9] = b"\xff\xff\xff\xff"
-    bmp = bytearray(save_image("BMP"))
+    bmp = bytearray(encode_image(form="BMP"))
     bmp[18:26] = (60_000).to_bytes(4, "little") * 2
     return [*files, bytes(jpeg), bytes(bmp)]
 
@@ -143,7 +136,7 @@ def send_all(server):
     return statuses + [send_raw(server, content) for content in bad_bytes()]
 
 
-def test_bad_requests_are_refused_and_leak_no_memory(server, image):
+def test_bad_requests_are_refused_and_leak_no_memory(server):
     first = send_all(server)
     assert {
         i: status for i, status in enumerate(first) if status is None or status // 100 != 4
@@ -152,12 +145,12 @@ def test_bad_requests_are_refused_and_leak_no_memory(server, image):
     assert send_all(server) == first
     assert psutil.Process(server.pid).memory_info().rss - before < 40_000_000
     assert psutil.Process(server.pid).num_fds() < 60
-    answer = httpx.post(f"{server.url}/predict", files=[("file", ("a.png", image()))])
+    answer = httpx.post(f"{server.url}/predict", files=[("file", ("a.png", encode_image()))])
     assert answer.status_code == 200
 
 
-def test_concurrent_clients_get_their_own_predictions(server, image):
-    contents = [image(seed) for seed in range(6)]
+def test_concurrent_clients_get_their_own_predictions(server):
+    contents = [encode_image(seed) for seed in range(6)]
 
     def predict(seed):
         files = [("file", (f"{seed}.png", contents[seed]))]
@@ -174,9 +167,9 @@ def test_concurrent_clients_get_their_own_predictions(server, image):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_lets_requests_finish(run, image, number):
+def test_a_signal_lets_requests_finish(run, number):
     with start(run) as server:
-        files = [("file", (f"{i}.png", image(i))) for i in range(40)]
+        files = [("file", (f"{i}.png", encode_image(i))) for i in range(40)]
         request = httpx.Request("POST", f"{server.url}/predict", files=files)
         content = request.read()
         lines = [f"{name}: {value}" for name, value in request.headers.items()]

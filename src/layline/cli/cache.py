@@ -8,9 +8,9 @@ import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich import filesize
 
 from layline.cli.options import Json
-from layline.utils.files import format_bytes
 
 if TYPE_CHECKING:
     from layline.data.array_cache import CacheEntry
@@ -41,10 +41,10 @@ def list_caches(context: typer.Context, as_json: Json = False) -> None:
     for entry in entries:
         samples = "" if entry.samples is None else f"{entry.samples:,}"
         used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
-        size, root = format_bytes(entry.bytes), entry.root.encode(errors="backslashreplace")
+        size, root = filesize.decimal(entry.bytes), entry.root.encode(errors="backslashreplace")
         cells = f"{entry.name[:24]:24}  {entry.kind:10}  {size:>10}  {samples:>10}  {used}"
         typer.echo(f"{cells}  {root.decode()}".rstrip())
-    total = format_bytes(sum(entry.bytes for entry in entries))
+    total = filesize.decimal(sum(entry.bytes for entry in entries))
     typer.echo(f"{total if entries else 'Nothing'} in {cache_folder()}")
 
 
@@ -65,7 +65,7 @@ def clear(
     if not chosen:
         typer.echo("Nothing to clear.")
         return
-    size = format_bytes(sum(entry.bytes for entry in chosen))
+    size = filesize.decimal(sum(entry.bytes for entry in chosen))
     what = f"{len(chosen)} of {len(entries)} entries, {size}"
     if not yes:
         typer.confirm(f"Clear {what}?", abort=True)

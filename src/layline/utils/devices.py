@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -26,15 +27,13 @@ def count_processes() -> int:
 
 def choose_device(device: str, needs_double: bool = False) -> torch.device:
     """Return a device by name; ``auto`` is a GPU if there is one that has float64 if needed."""
-    if device != "auto":
-        named = check_device(device)
-        if needs_double and not has_double(named):
-            raise UserError(f"Device {device!r} does not support float64, which a table needs.")
-        return named
-    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    if found is None or (needs_double and not has_double(found)):
-        return torch.device("cpu")
-    return found
+    if device == "auto":
+        gpu = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        return gpu if gpu and (has_double(gpu) or not needs_double) else torch.device("cpu")
+    named = check_device(device)
+    if needs_double and not has_double(named):
+        raise UserError(f"Device {device!r} does not support float64, which a table needs.")
+    return named
 
 
 def check_device(name: str | torch.device) -> torch.device:
@@ -59,11 +58,10 @@ def gpus_for(device: str, needs_double: bool = False) -> list[str]:
 
 def processor_name() -> str:
     """Return the name of the processor."""
-    if Path("/proc/cpuinfo").is_file():  # platform.processor() is empty on most Linux systems
-        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")  # platform.processor() is empty on most Linux systems
+    text = info.read_text(errors="replace") if info.is_file() else ""
+    model = re.search(r"^model name\s*: (.+)$", text, flags=re.MULTILINE)
+    return model[1] if model else platform.processor() or platform.machine()
 
 
 def has_double(device: torch.device) -> bool:

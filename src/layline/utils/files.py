@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import re
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -45,10 +44,9 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 def check_output(path: str | Path, inputs: Iterable[str | Path]) -> None:
     """Raise an error if writing to a path would overwrite one of the files that are read."""
-    place = Path(path).expanduser().resolve()
-    for given in (Path(each).expanduser().resolve() for each in inputs):
-        linked = place.exists() and given.exists() and place.samefile(given)
-        if place == given or linked:
+    place = Path(path).expanduser()
+    for given in (Path(each).expanduser() for each in inputs):
+        if place.exists() and given.exists() and place.samefile(given):
             raise UserError(f"The output {path} is also an input. Choose another path.")
 
 
@@ -70,7 +68,7 @@ def write_text(path: Path, text: str) -> None:
 def json_text(values: Any, indent: int | None = None) -> str:
     """Convert values to JSON, with bytes of file names that are not UTF-8 as escapes."""
     text = json.dumps(values, indent=indent, ensure_ascii=False)
-    return re.sub("[\ud800-\udfff]", lambda half: f"\\u{ord(half[0]):04x}", text)
+    return text.encode(errors="backslashreplace").decode()
 
 
 def write_json(path: Path, values: dict[str, Any]) -> None:
@@ -99,12 +97,3 @@ def digest_file(path: Path) -> str:
     """Hash the content of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
-
-
-def format_bytes(size: float) -> str:
-    """Format a number of bytes with three digits and a unit."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if size < 999.5:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} TB"

@@ -16,11 +16,12 @@ from layline.data import loaders
 from layline.data.dataset import Images
 from layline.data.loaders import Batches, ImageBatches, RowBatches
 from layline.data.preprocessing import ImagePreprocessing
-from layline.data.tables import Rows
+from layline.data.tables import Rows, TableEncoding
 from layline.geometry.decoding import Decode, check_decode, decode_name
 from layline.heads.base import probabilities
 from layline.model.calibration import apply_temperature
 from layline.model.predictor import Prediction, Predictor
+from layline.utils.validation import UserError
 
 if TYPE_CHECKING:  # pydantic is not needed for a head or an estimator
     from layline.model.description import ModelDescription
@@ -30,6 +31,23 @@ def to_probabilities(log_probs: Float[Tensor, "n K"]) -> NDArray[np.float64]:
     """Turn log probabilities into rows that sum to one in float64."""
     proba: NDArray[np.float64] = probabilities(log_probs).numpy()
     return proba
+
+
+def make_batches(
+    inputs: Images | Rows,
+    description: "ModelDescription",
+    augmentation: str = "none",
+    seed: int = 0,
+    keep_going: bool = False,
+) -> Batches:
+    """Prepare inputs for a model, see :class:`layline.data.loaders.ImageBatches`."""
+    preparation = description.inputs
+    if isinstance(inputs, Rows) and isinstance(preparation, TableEncoding):
+        return RowBatches(inputs.values)
+    if isinstance(inputs, Images) and isinstance(preparation, ImagePreprocessing):
+        return ImageBatches(inputs, preparation, augmentation, seed, keep_going)
+    takes = "rows of a table" if description.is_table else "images"
+    raise UserError(f"The model takes {takes}, but the data are of another kind.")
 
 
 class Network(nn.Module):
@@ -81,11 +99,8 @@ class OrdinalModel(Network, Predictor):
         keep_going: bool = False,
     ) -> Iterator[Prediction]:
         """Predict samples batch by batch, see :meth:`layline.model.predictor.Predictor.stream`."""
-        if isinstance(samples, Rows):
-            return self.stream_batches(RowBatches(samples.values), batch_size, workers, decode)
-        assert isinstance(self.description.inputs, ImagePreprocessing)
-        images = ImageBatches(samples, self.description.inputs, keep_going=keep_going)
-        return self.stream_batches(images, batch_size, workers, decode)
+        batches = make_batches(samples, self.description, keep_going=keep_going)
+        return self.stream_batches(batches, batch_size, workers, decode)
 
     @torch.no_grad()
     def stream_batches(

@@ -4,6 +4,7 @@ The graph is compared with the model before the file is written.
 """
 
 import copy
+import json
 import logging
 import warnings
 from collections.abc import Sequence
@@ -19,6 +20,8 @@ from torch import Tensor, nn
 from layline import __version__
 from layline.backbones import MLP
 from layline.data.loaders import RowBatches
+from layline.data.preprocessing import ImagePreprocessing
+from layline.data.tables import TableEncoding
 from layline.geometry.decoding import decide
 from layline.heads import HEADS
 from layline.heads.base import probabilities
@@ -26,7 +29,7 @@ from layline.model.calibration import DEFAULT_COVERAGE, apply_temperature, find_
 from layline.model.description import KEY
 from layline.model.model import OrdinalModel
 from layline.model.model_file import load
-from layline.model.onnx_runtime import describe_preparation, graph_input, graph_outputs
+from layline.model.onnx_runtime import graph_input, graph_outputs
 from layline.utils.files import atomic_write
 from layline.utils.validation import UserError, require
 
@@ -89,6 +92,32 @@ def export(
     with atomic_write(out) as part:
         part.write_bytes(content)
     return Exported(out, outputs, len(x), difference, coverage)
+
+
+def describe_preparation(inputs: ImagePreprocessing | TableEncoding) -> str:
+    """Explain how a sample becomes the input of the graph, for users of other runtimes."""
+    if isinstance(inputs, TableEncoding):
+        return (
+            "row: float64 (n, columns), the encoded columns in this order: "
+            + json.dumps(list(inputs.columns), ensure_ascii=False)
+            + ". Numbers are not scaled; a missing number becomes the median of its column, and "
+            "the column '… missing' is 1 where it was missing. A column 'name=category' is 1 "
+            "where the cell is that category and 0 elsewhere."
+        )
+    steps = ["RGB, rotated as EXIF says, transparent pixels on white"]
+    if inputs.shrink:
+        steps.append(
+            f"if the shorter side is longer than {inputs.at_least} pixels, resized to that "
+            "(Lanczos, aspect ratio kept)"
+        )
+    what, kept = ("shorter side", "kept") if inputs.keep_ratio else ("both sides", "not kept")
+    how = f"({inputs.interpolation}, antialiased), aspect ratio {kept}"
+    steps.append(f"{what} resized to {inputs.resize} pixels {how}")
+    size = inputs.size
+    return (
+        f"image: uint8 (n, {size}, {size}, 3), values 0 to 255: {'; '.join(steps)}; center crop of "
+        f"{size}×{size} pixels. The graph normalizes the values."
+    )
 
 
 class Graph(nn.Module):

@@ -4,9 +4,7 @@ The graph takes prepared samples. Its metadata contain the description of the mo
 they are prepared: images with Pillow, tables with pandas.
 """
 
-import json
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from layline.data.dataset import Images, Pixels
-from layline.data.preprocessing import ImagePreprocessing
+from layline.data.dataset import Images, Indices
 from layline.data.tables import Rows, TableEncoding
 from layline.geometry import decoding
 from layline.geometry.decoding import Decode, check_decode
@@ -37,32 +34,6 @@ def graph_outputs(description: ModelDescription) -> tuple[str, ...]:
     """Return the names of the graph's outputs."""
     ends = () if description.coverage is None else ("low", "high")
     return ("log_probs", "probs", "rank", *ends)
-
-
-def describe_preparation(inputs: ImagePreprocessing | TableEncoding) -> str:
-    """Explain how a sample becomes the input of the graph, for users of other runtimes."""
-    if isinstance(inputs, TableEncoding):
-        return (
-            "row: float64 (n, columns), the encoded columns in this order: "
-            + json.dumps(list(inputs.columns), ensure_ascii=False)
-            + ". Numbers are not scaled; a missing number becomes the median of its column, and "
-            "the column '… missing' is 1 where it was missing. A column 'name=category' is 1 "
-            "where the cell is that category and 0 elsewhere."
-        )
-    steps = ["RGB, rotated as EXIF says, transparent pixels on white"]
-    if inputs.shrink:
-        steps.append(
-            f"if the shorter side is longer than {inputs.at_least} pixels, resized to that "
-            "(Lanczos, aspect ratio kept)"
-        )
-    what, kept = ("shorter side", "kept") if inputs.keep_ratio else ("both sides", "not kept")
-    how = f"({inputs.interpolation}, antialiased), aspect ratio {kept}"
-    steps.append(f"{what} resized to {inputs.resize} pixels {how}")
-    size = inputs.size
-    return (
-        f"image: uint8 (n, {size}, {size}, 3), values 0 to 255: {'; '.join(steps)}; center crop of "
-        f"{size}×{size} pixels. The graph normalizes the values."
-    )
 
 
 class OnnxModel(Predictor):
@@ -103,44 +74,39 @@ class OnnxModel(Predictor):
         """Predict samples batch by batch; workers are threads, by default one per processor."""
         own = self.description.decode
         wanted = own if decode is None else check_decode(decode, len(self.classes))
-        name = graph_input(self.description)[0]
-        for x, index in self._batches(samples, batch_size, workers, keep_going):
+        name, _ = graph_input(self.description)
+        for start in range(0, len(samples), batch_size):
+            index = np.arange(start, min(start + batch_size, len(samples)))
+            x = self._prepare(samples, index, workers, keep_going)
             log_probs, chosen = self._session.run(["log_probs", "rank"], {name: x})
             proba: NDArray[np.float64] = softmax(log_probs.astype(np.float64), axis=1)
             if wanted != own:
                 chosen = decoding.decide(proba, wanted)
             yield Prediction(index, proba, chosen)
 
-    def _batches(
-        self, samples: Images | Rows, size: int, workers: int | None, keep_going: bool
-    ) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
+    def _prepare(
+        self, samples: Images | Rows, index: Indices, workers: int | None, keep_going: bool
+    ) -> NDArray[Any]:
+        """Prepare a batch; an image that cannot be decoded is black, and its index i becomes ~i."""
         if isinstance(samples, Rows):
-            for start in range(0, len(samples), size):
-                rows = np.ascontiguousarray(samples.values[start : start + size], dtype=np.float64)
-                yield rows, np.arange(start, start + len(rows))
-            return
+            return np.asarray(samples.values[index], dtype=np.float64)
+        inputs = self.description.inputs
+        if isinstance(inputs, TableEncoding):
+            raise UserError("The model takes rows of a table, but the data are images.")
         from layline.data.images import thread_map  # needs Pillow
 
-        preparation = self.description.inputs
-        assert isinstance(preparation, ImagePreprocessing)
-        side, threads = preparation.size, None if workers is None else max(workers, 1)
+        x = np.zeros((len(index), inputs.size, inputs.size, 3), np.uint8)
 
-        def prepare(index: int) -> Pixels | None:
+        def prepare(place: int) -> None:
             try:
-                return preparation.square(preparation.load(samples, index))
+                x[place] = inputs.square(inputs.load(samples, index[place]))
             except Exception:  # a damaged file makes Pillow raise almost anything
                 if not keep_going:
                     raise
-                return None
+                index[place] = ~index[place]
 
-        batch, index = [], []
-        with closing(thread_map(prepare, len(samples), threads)) as squares:
-            for place, square in enumerate(squares):
-                batch.append(np.zeros((side, side, 3), np.uint8) if square is None else square)
-                index.append(~place if square is None else place)
-                if len(batch) == size or place == len(samples) - 1:
-                    yield np.stack(batch), np.array(index)
-                    batch, index = [], []
+        list(thread_map(prepare, len(index), workers))
+        return x
 
     def _check_graph(self) -> None:
         """Refuse a graph whose input or outputs differ from its description."""

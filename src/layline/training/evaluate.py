@@ -20,11 +20,11 @@ from layline.evaluation.prediction_file import check_format, read_predictions
 from layline.evaluation.predictions import Predictions, Split
 from layline.geometry.decoding import Decode, check_decode
 from layline.model.calibration import Calibration
-from layline.model.model import OrdinalModel
+from layline.model.model import OrdinalModel, make_batches
 from layline.model.model_file import load
 from layline.training.callbacks import Reporter
 from layline.training.config import Config, combine, tree_of, validate
-from layline.training.prepare import known_inputs, make_batches, read_data
+from layline.training.prepare import known_inputs, read_data
 from layline.training.report_data import choose_samples, write_report_data
 from layline.training.run import predict, write_report
 from layline.training.run_folder import (

@@ -22,13 +22,13 @@ from layline.data.dataset import Dataset, Images, Inputs
 from layline.data.image_cache import cache_images
 from layline.data.images import PILLOW, ImageFiles
 from layline.data.labels import weigh_classes
-from layline.data.loaders import Batches, ImageBatches, RowBatches, loader, sequential_batches
+from layline.data.loaders import loader, sequential_batches
 from layline.data.preprocessing import SMALLEST_PARTS, ImagePreprocessing
 from layline.data.tables import Rows, TableEncoding
 from layline.evaluation.predictions import Split, evaluation_batch_size
 from layline.model.calibration import Calibration
 from layline.model.description import ModelDescription
-from layline.model.model import Network, OrdinalModel
+from layline.model.model import Network, OrdinalModel, make_batches
 from layline.model.model_file import load
 from layline.training.callbacks import Reporter
 from layline.training.config import Config
@@ -254,18 +254,6 @@ def make_splits(
             torch.tensor(weight / weight.mean(), dtype=torch.float32),
         )
     return splits
-
-
-def make_batches(
-    inputs: Images | Rows, description: ModelDescription, augmentation: str = "none", seed: int = 0
-) -> Batches:
-    """Prepare inputs for a model."""
-    if isinstance(inputs, Rows) and isinstance(description.inputs, TableEncoding):
-        return RowBatches(inputs.values)
-    if isinstance(inputs, Images) and isinstance(description.inputs, ImagePreprocessing):
-        return ImageBatches(inputs, description.inputs, augmentation, seed)
-    takes = "rows of a table" if description.is_table else "images"
-    raise UserError(f"The model takes {takes}, but the data are of another kind.")
 
 
 # Features of a frozen backbone: extracted once, and shared by all runs on the same data

@@ -101,7 +101,7 @@ def write_run(
             "mode",
         ),
         facts={"epoch": best},
-        counts=counts,
+        train_counts=counts["train"],
     )
     write_json(folder.test, measured.numbers)
     measured.write_predictions(folder.predictions)

@@ -162,7 +162,7 @@ def spearman(y_true: ArrayLike, y_pred: ArrayLike) -> float:
         >>> round(spearman([0, 1, 2, 3], [0, 2, 1, 3]), 3)
         0.8
     """
-    from scipy.stats import spearmanr  # importing it takes a second
+    from scipy.stats import spearmanr  # slow to import
 
     return _correlate(spearmanr, y_true, y_pred)
 
@@ -187,9 +187,8 @@ def kendall(y_true: ArrayLike, y_pred: ArrayLike) -> float:
 
 def _correlate(function: Callable[..., Any], y_true: ArrayLike, y_pred: ArrayLike) -> float:
     true, pred, _ = check_ranks(y_true, y_pred)
-    if np.ptp(true) == 0 or np.ptp(pred) == 0:
-        return float("nan")
-    return float(function(true, pred).statistic)
+    constant = np.ptp(true) == 0 or np.ptp(pred) == 0
+    return float("nan") if constant else float(function(true, pred).statistic)
 
 
 def ranked_probability_score(
@@ -370,26 +369,21 @@ def check_proba(
     n, num_classes = array.shape
     if num_classes < 2:
         raise UserError(f"proba must have a column for each class, got {num_classes} column.")
-    rule = "contain probabilities, not logits or percentages"
-    _check_each("proba", array.min(axis=1) >= 0, array, rule)
     # half precision passes, percentages do not
-    _check_each("proba", np.abs(array.sum(axis=1) - 1) <= 1e-3, array, rule)
-    if y_true is None:
-        return np.zeros(n, dtype=np.int64), array, _weights(sample_weight, n)
-    return _ranks("y_true", y_true, n, num_classes), array, _weights(sample_weight, n)
+    good = (array >= 0).all(axis=1) & (np.abs(array.sum(axis=1) - 1) <= 1e-3)
+    _check_each("proba", good, array, "contain probabilities, not logits or percentages")
+    true = np.zeros(n, dtype=np.int64) if y_true is None else _ranks("y_true", y_true, n)
+    rule = f"be below {num_classes}, the number of columns of proba"
+    _check_each("y_true", true < num_classes, true, rule)
+    return true, array, _weights(sample_weight, n)
 
 
-def _ranks(
-    name: str, values: ArrayLike, n: int | None = None, num_classes: int | None = None
-) -> Ranks:
+def _ranks(name: str, values: ArrayLike, n: int | None = None) -> Ranks:
     array = _array(name, values, ndim=1, n=n)
     with np.errstate(invalid="ignore"):
         ranks = array.astype(np.int64)  # signed, so that differences do not wrap around
     # the cast keeps neither fractions nor NaN nor infinities
     _check_each(name, (ranks == array) & (ranks >= 0), array, "contain ranks 0, 1, ..., K - 1")
-    if num_classes is not None:
-        rule = f"be below {num_classes}, the number of columns of proba"
-        _check_each(name, ranks < num_classes, ranks, rule)
     return ranks
 
 
@@ -406,9 +400,8 @@ def _weights(sample_weight: Weights, n: int) -> Floats:
 
 
 def _array(name: str, values: Any, ndim: int, n: int | None = None) -> NDArray[Any]:
-    if hasattr(values, "detach"):  # a tensor, which may need gradients or be on a GPU
-        values = values.detach().cpu()
-        values = values.double() if values.is_floating_point() else values
+    if hasattr(values, "detach"):  # a tensor, which may require gradients or be a bfloat16 one
+        values = values.detach().cpu().double()
     array = np.asarray(values)
     if array.ndim != ndim:
         raise UserError(f"{name} must be {ndim}-D, got shape {array.shape}.")

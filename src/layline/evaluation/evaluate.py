@@ -95,13 +95,13 @@ def evaluate_split(
     decode: Decode,
     groups: Sequence[Hashable] | None = None,
     facts: Mapping[str, Any] | None = None,
-    counts: Mapping[str, Sequence[int]] | None = None,
+    train_counts: Sequence[int] = (),
 ) -> Evaluation:
     """Evaluate the calibrated predictions for a split.
 
     This is the only evaluation: for the test at the end of training, ``layline evaluate`` and the
     report, which shows its numbers. ``facts`` are further entries of the numbers, such as
-    ``validation``, and ``counts`` are the samples by split and class; alarms use both.
+    ``validation``, and ``train_counts`` the training samples of each class; alarms use both.
     """
     calibration, classes, proba = description.calibration, description.classes, predictions.proba
     numbers: dict[str, Any] = {"part": part, **measure(ranks, predictions, decode)}
@@ -119,7 +119,7 @@ def evaluate_split(
     numbers["thresholds"] = diagnostics.threshold_rates(truth, chosen, proba, classes)
     numbers["referral"] = diagnostics.referral(truth, chosen, proba)
     numbers |= facts or {}
-    numbers["alarms"] = find_alarms(numbers, counts or {}, classes)
+    numbers["alarms"] = find_alarms(numbers, train_counts, classes)
     coverage = calibration.default_coverage
     ranges = None if coverage is None else calibration.ranges(proba, chosen, coverage)
     paths = not description.is_table
@@ -127,7 +127,7 @@ def evaluate_split(
 
 
 def find_alarms(
-    numbers: Mapping[str, Any], counts: Mapping[str, Sequence[int]], classes: Sequence[str]
+    numbers: Mapping[str, Any], train_counts: Sequence[int], classes: Sequence[str]
 ) -> list[str]:
     """List what a person should know before using a model; see :func:`evaluate_split`."""
     confusion = np.asarray(numbers["confusion"])
@@ -155,7 +155,7 @@ def find_alarms(
     if low := [
         f"{each['measured']:.1%} instead of {each['coverage']:.0%} (by chance at least "
         f"{each['expected'][0]:.1%})"
-        for each in numbers.get("ranges") or ()
+        for each in numbers["ranges"]
         if each["measured"] < each["expected"][0]
     ]:
         alarms.append(
@@ -163,22 +163,21 @@ def find_alarms(
             "in kind from the calibration samples. Calibrate on data like those that the model "
             "will see."
         )
-    duplicates = numbers.get("duplicates") or {}
-    if leaked := (duplicates.get("in_training") or {}).get("test"):
+    duplicates = numbers.get("duplicates", {"in_training": {}, "contradicting": 0})
+    if leaked := duplicates["in_training"].get("test"):
         alarms.append(
             f"{leaked} of {samples.sum()} test images have a duplicate in the training split: the "
             "results are too good. Remove the duplicates, or draw a new split."
         )
-    if contradicting := duplicates.get("contradicting"):
+    if contradicting := duplicates["contradicting"]:
         alarms.append(
             f"Duplicate images with different labels: {contradicting} groups. "
             "`layline data check` lists them."
         )
-    part = numbers.get("part", "test")
-    measured = counts.get(part, samples.tolist())
+    name = "" if numbers["part"] == "all" else f"{numbers['part']} "
     for split, per_class, advice in (
-        ("training ", counts.get("train", ()), "Add some."),
-        ("" if part == "all" else f"{part} ", measured, "Their numbers are uncertain."),
+        ("training ", train_counts, "Add some."),
+        (name, samples.tolist(), "Their numbers are uncertain."),
     ):
         if few := {k: n for k, n in zip(classes, per_class, strict=False) if n < FEW}:
             alarms.append(f"Fewer than {FEW} {split}samples: {_list_classes(few)}. {advice}")
@@ -187,21 +186,21 @@ def find_alarms(
 
 def _compare_errors(numbers: Mapping[str, Any]) -> list[str]:
     """Compare the MAE with that on validation samples, and on other data with the run's test."""
-    interval, now = (numbers.get("intervals") or {}).get("mae"), numbers.get("mae")
-    if interval is None or now is None:
+    now, interval = numbers["mae"], numbers["intervals"]["mae"]
+    if interval is None:
         return []
     alarms, reach = [], now - interval[0]
-    validation, own = numbers.get("validation") or {}, numbers.get("run_test") or {}
-    if (before := validation.get("mae")) is not None:
+    if (validation := numbers.get("validation")) is not None:
+        before = validation["mae"]
         # the interval is widened, because the validation MAE varies, too
-        ratio = numbers.get("samples", 0) / (validation.get("samples") or np.inf)
-        if now - before > reach * np.sqrt(1 + ratio) and now > _MUCH_WORSE * before:
+        wider = reach * np.sqrt(1 + numbers["samples"] / validation["samples"])
+        if now - before > wider and now > _MUCH_WORSE * before:
             alarms.append(
                 f"Much worse on test than on validation samples: MAE {now:.3f} instead of "
                 f"{before:.3f}, more than chance explains. The test samples differ in kind, or the "
                 "validation split contains duplicates of training samples. Expect the test result."
             )
-    if own.get("interval") is not None:
+    if (own := numbers.get("run_test")) is not None and own["interval"] is not None:
         before = own["mae"]
         if now - before > np.hypot(reach, own["interval"][1] - before):
             alarms.append(

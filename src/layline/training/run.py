@@ -387,7 +387,7 @@ def _test(
         config.training.decoding,
         groups,
         facts,
-        count_classes(dataset),
+        count_classes(dataset)["train"],
     )
     evaluation.write_predictions(folder.predictions)
     write_json(folder.test, evaluation.numbers)

@@ -1,6 +1,6 @@
 """The wheel in environments that contain only what its metadata require.
 
-Installing torch ten times would cost gigabytes, so the wheel is installed into a folder, and Python
+Installing torch ten times would cost gigabytes, so the wheel is unpacked into a folder, and Python
 is started with a finder that hides all libraries which an installer would not add for some extras:
 the use of one that is not declared fails.
 """
@@ -38,10 +38,17 @@ def wheel(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def metadata(wheel):
-    with zipfile.ZipFile(wheel) as archive:
-        (name,) = (name for name in archive.namelist() if name.endswith("dist-info/METADATA"))
-        return HeaderParser().parsestr(archive.read(name).decode())
+def packages(wheel, tmp_path_factory):
+    """A folder with the content of the wheel."""
+    folder = tmp_path_factory.mktemp("packages")
+    zipfile.ZipFile(wheel).extractall(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def metadata(packages):
+    (path,) = packages.glob("*.dist-info/METADATA")
+    return HeaderParser().parsestr(path.read_text(encoding="utf-8"))
 
 
 def hidden(metadata, extras, without=()):
@@ -79,31 +86,19 @@ sys.meta_path[sys.meta_path.index(importlib.machinery.PathFinder)] = Finder
 """
 
 
-@pytest.fixture(scope="module")
-def packages(wheel, tmp_path_factory):
-    """Install the wheel alone into a folder."""
-    folder = tmp_path_factory.mktemp("packages")
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-    options = ["--no-deps", "--no-index", "--target", str(folder), str(wheel)]
-    subprocess.run([*pip, *options], check=True, capture_output=True)
-    return folder
-
-
 @pytest.fixture
 def run(packages, metadata, tmp_path):
     """Run a program in the environment of some extras."""
 
     def start(program, *extras, without=()):
-        environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(packages)}
-        environment |= {"HOME": str(tmp_path), "LAYLINE_CACHE": str(tmp_path / "cache")}
-        environment |= {"HIDDEN": json.dumps(hidden(metadata, extras, without))}
+        environment = {
+            **{"PATH": os.environ["PATH"], "PYTHONPATH": str(packages), "OMP_NUM_THREADS": "1"},
+            **{"HOME": str(tmp_path), "LAYLINE_CACHE": str(tmp_path / "cache")},
+            "HIDDEN": json.dumps(hidden(metadata, extras, without)),
+        }
+        command = [sys.executable, "-c", FINDER + program]
         return subprocess.run(
-            [sys.executable, "-c", FINDER + program],
-            cwd=tmp_path,
-            env=environment | {"OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
         )
 
     return start
@@ -205,10 +200,9 @@ refused("report", "bench photos.png")
 Path("list.xlsx").write_bytes(b"PK")
 refused("excel", "data check list.xlsx --label grade")
 refused("pretrained", f"train photos.png {BUNDLED} --recipe paper --epochs 1 --out x")
-Path("photos.heic/mild").mkdir(parents=True)
-Path("photos.heic/severe").mkdir(parents=True)
-for place in Path("photos.heic").iterdir():
-    place.joinpath("a.heic").write_bytes(b"x")
+for name in ("mild", "severe"):
+    Path("photos.heic", name).mkdir(parents=True)
+    Path("photos.heic", name, "a.heic").write_bytes(b"x")
 refused("heic", "data check photos.heic")
 """,
     "images,report": SMALL
@@ -246,7 +240,7 @@ assert "photos.png/mild/0.png" in command("predict model.onnx photos.png/mild/0.
 """,
     "serve": SMALL
     + """
-import threading, time, urllib.request
+import base64, json, threading, time, urllib.request
 import uvicorn
 from layline.serve import create_app
 train(recipe="paper")
@@ -258,11 +252,10 @@ while not server.started:
 try:
     url = "http://127.0.0.1:%d" % server.servers[0].sockets[0].getsockname()[1]
     assert b"<html" in urllib.request.urlopen(url).read()
-    image = Path("photos.png/mild/0.png").read_bytes()
-    part = 'Content-Disposition: form-data; name="file"; filename="0.png"'
-    body = b"--x\\r\\n" + part.encode() + b"\\r\\n\\r\\n" + image + b"\\r\\n--x--\\r\\n"
-    asked = {"Content-Type": "multipart/form-data; boundary=x"}
-    request = urllib.request.Request(url + "/predict", body, asked)
+    image = base64.b64encode(Path("photos.png/mild/0.png").read_bytes()).decode()
+    body = json.dumps({"images": [{"data": image}]}).encode()
+    kind = {"Content-Type": "application/json"}
+    request = urllib.request.Request(url + "/predict/json", body, kind)
     assert b"moderate" in urllib.request.urlopen(request).read()
 finally:
     server.should_exit = True

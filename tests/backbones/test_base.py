@@ -1,6 +1,7 @@
 """What all backbones share: the last layer, stages that are frozen, normalization of images."""
 
 import copy
+import json
 
 import pytest
 import torch
@@ -32,6 +33,27 @@ def test_white_and_black_are_measured_against_mean_and_deviation():
     black = net.normalize(torch.zeros(1, 3, 8, 8, dtype=torch.uint8))
     torch.testing.assert_close(white[0, :, 0, 0], torch.tensor([4.5, 1.6, 0.7]))
     torch.testing.assert_close(black[0, :, 0, 0], torch.tensor([-0.5, -0.4, -0.3]))
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("mlp", {"hidden": ()}),
+        ("mlp", {"hidden": (7, 6), "dropout": 0.1}),
+        ("convnet", {"channels": 6, "depth": 2, "mean": (0.1, 0.2, 0.3), "crop": 0.9}),
+        ("mobilenetv3_small_050", {"drop_rate": 0.3, "drop_path_rate": 0.1, "hidden": 7}),
+        ("mobilenetv3_small_050", {"drop_rate": 0.3, "dropout": 0.0}),
+        ("vit_tiny_patch16_224", {"drop_rate": 0.3, "drop_path_rate": 0.1}),
+    ],
+)
+def test_a_network_is_rebuilt_from_its_options(name, options):
+    module = create(name, **options).eval()
+    again = backbones.create(name, 4, **json.loads(json.dumps(module.options))).eval()
+    again.load_state_dict(module.state_dict())
+    x = samples(name)
+    assert again.options == module.options
+    assert repr(again) == repr(module)  # with every dropout and every share
+    assert torch.equal(again(x), module(x))
 
 
 @pytest.mark.parametrize("name", ["mlp", "convnet"])

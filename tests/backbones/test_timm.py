@@ -55,24 +55,6 @@ def test_the_network_is_timms_own_in_two_parts(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("mobilenetv3_small_050", {"drop_rate": 0.3, "drop_path_rate": 0.1, "hidden": 7}),
-        ("mobilenetv3_small_050", {"drop_rate": 0.3, "dropout": 0.0}),
-        ("vit_tiny_patch16_224", {"size": 96, "drop_rate": 0.3, "drop_path_rate": 0.1}),
-    ],
-)
-def test_a_network_is_rebuilt_from_its_options(name, options):
-    module = backbones.create(name, 3, **options).eval()
-    again = backbones.create(name, 3, **json.loads(json.dumps(module.options))).eval()
-    again.load_state_dict(module.state_dict())
-    x = images(module.input.size, n=1)
-    assert again.input == module.input
-    assert repr(again) == repr(module)  # with every dropout and every share
-    assert torch.equal(again(x), module(x))
-
-
-@pytest.mark.parametrize(
     ("name", "options", "message"),
     [
         ("resnet81", {}, "did you mean resnet"),

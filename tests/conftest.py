@@ -61,6 +61,20 @@ def gradients():
 
 
 @pytest.fixture(scope="session")
+def ratings(tmp_path_factory) -> Path:
+    """A table with three grades that follow from its two columns."""
+    import numpy as np
+    import pandas as pd
+
+    path = tmp_path_factory.mktemp("data") / "ratings.csv"
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(90, 2))
+    rank = np.digitize(x.sum(axis=1) + 0.3 * rng.normal(size=90), [-0.7, 0.7])
+    pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "grade": rank}).to_csv(path, index=False)
+    return path
+
+
+@pytest.fixture(scope="session")
 def long_frame():
     """Results of made-up runs: one row per run and decoding; failed ones have no numbers."""
 

@@ -3,7 +3,6 @@
 import io
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 from rich.console import Console
@@ -11,17 +10,6 @@ from rich.console import Console
 from layline.bench.grid import Cell, Grid
 from layline.bench.runner import run_grid
 from layline.bench.store import Store
-
-
-@pytest.fixture(scope="session")
-def ratings(tmp_path_factory) -> Path:
-    """A table with three grades that follow from its two columns."""
-    path = tmp_path_factory.mktemp("data") / "ratings.csv"
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(90, 2))
-    rank = np.digitize(x.sum(axis=1) + 0.3 * rng.normal(size=90), [-0.7, 0.7])
-    pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "grade": rank}).to_csv(path, index=False)
-    return path
 
 
 @pytest.fixture

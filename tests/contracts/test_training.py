@@ -8,14 +8,6 @@ import layline
 from layline.heads import names
 
 
-@pytest.fixture(scope="module")
-def ratings(tmp_path_factory):
-    path = tmp_path_factory.mktemp("data") / "ratings.csv"
-    table = pd.DataFrame(np.random.default_rng(0).normal(size=(90, 2)), columns=["a", "b"])
-    table.assign(grade=np.digitize(table.sum(axis=1), [-0.7, 0.7])).to_csv(path, index=False)
-    return path
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_a_model_of_the_default_recipe_predicts_after_loading(name, ratings, tmp_path):

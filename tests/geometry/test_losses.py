@@ -6,36 +6,10 @@ import pytest
 import torch
 
 from layline.geometry import SIMILARITIES
-from layline.geometry.layouts import Free, Linear, Semicircular
-from layline.geometry.losses import basic_loss, kl, log_q
+from layline.geometry.layouts import Linear, Semicircular
+from layline.geometry.losses import basic_loss, kl
 from layline.geometry.similarities import Cosine, LearnedScale, NegativeEuclidean, StudentT
 from layline.heads import ConstrainedProxies
-
-PAIRS = [(Linear, "student-t"), (Linear, "negative-euclidean"), (Semicircular, "cosine")]
-PAIRS += [(Free, name) for name in SIMILARITIES]
-
-
-def plain_similarity(name, x, y):
-    if name == "cosine":
-        return 6.0 * (x @ y / (x.norm() * y.norm())).item()
-    distance = (x - y).norm().item()
-    return -math.log(1 + distance**2) if name == "student-t" else -distance
-
-
-@pytest.mark.parametrize(("build", "name"), PAIRS)
-def test_p_and_q_are_equations_1_and_2_written_out(build, name):
-    def plain(x):
-        powers = [math.exp(plain_similarity(name, x, proxy)) for proxy in proxies]
-        return [power / sum(powers) for power in powers]
-
-    layout, similarity = build(5, 6).double(), SIMILARITIES[name]()
-    features, proxies = torch.randn(4, 6).double(), layout.proxies()
-    p = ConstrainedProxies(layout, similarity).predict_proba(features)
-    for f, row in zip(features, p.tolist(), strict=True):
-        assert row == pytest.approx(plain(f))
-    q = log_q(layout, similarity, torch.tensor([3, 0])).exp()
-    for k_star, row in zip([3, 0], q.tolist(), strict=True):
-        assert row == pytest.approx(plain(proxies[k_star]))
 
 
 @pytest.mark.parametrize("similarity", [StudentT(), NegativeEuclidean()])
@@ -68,18 +42,10 @@ def test_the_basic_loss_moves_p_and_the_unimodal_loss_moves_q():
     torch.testing.assert_close(q.grad, torch.softmax(q, -1) - torch.softmax(u, -1))
 
 
-@pytest.mark.parametrize(("build", "name"), [(Linear, "student-t"), (Semicircular, "cosine")])
-def test_q_of_a_hard_layout_is_unimodal_at_its_own_class(build, name):
-    for k, row in enumerate(log_q(build(9, 4).double(), SIMILARITIES[name](), torch.arange(9))):
-        assert (row[: k + 1].diff() > 0).all()
-        assert (row[k:].diff() < 0).all()
-
-
 @pytest.mark.parametrize("place", ["anywhere", "proxy", "ends", "zero", "far", "far on the line"])
 @pytest.mark.parametrize("num_classes", [8, 101])
 @pytest.mark.parametrize(("build", "name"), [(Linear, "student-t"), (Semicircular, "cosine")])
-def test_single_precision_keeps_four_digits(build, name, num_classes, place):
-    """Apart from the effect of rounding the features, which alone can make up a gradient."""
+def test_single_precision_keeps_four_digits_of_the_loss(build, name, num_classes, place):
     head = ConstrainedProxies(build(num_classes, 512), SIMILARITIES[name]())
     ranks, proxies = torch.arange(24) % num_classes, head.proxies().detach()
     features = {
@@ -90,18 +56,6 @@ def test_single_precision_keeps_four_digits(build, name, num_classes, place):
         "far": 1e3 * torch.nn.functional.normalize(torch.randn(24, 512)),
         "far on the line": 1e3 * torch.nn.functional.normalize(proxies[-1:]).expand(24, -1),
     }[place]
-    results = []
-    for dtype in (torch.float32, torch.float64):
-        head.to(dtype)
-        x = features.to(dtype).requires_grad_()
-        losses = head.loss(x, ranks, reduction="none")
-        results.append((losses, *torch.autograd.grad(losses.sum(), (x, head.layout.vectors))))
-    single, double = results
-    torch.testing.assert_close(single[0].double(), double[0], rtol=1e-4, atol=4e-6)
-    size = torch.linalg.vector_norm(features.double(), dim=1).clamp(min=1)
-    rounding = torch.finfo(torch.float32).eps * size
-    turned = (rounding * size).sum() / torch.linalg.vector_norm(head.layout.vectors, dim=1)
-    for actual, expected, noise in zip(single[1:], double[1:], (rounding, turned), strict=True):
-        miss = torch.linalg.vector_norm(actual.double() - expected, dim=1)
-        allowed = 1e-4 * torch.linalg.vector_norm(expected, dim=1) + 4 * noise + 1e-5
-        assert (miss <= allowed).all()
+    single = head.loss(features, ranks, reduction="none")
+    double = head.double().loss(features, ranks, reduction="none")
+    torch.testing.assert_close(single.double(), double, rtol=1e-4, atol=4e-6)

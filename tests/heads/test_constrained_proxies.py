@@ -46,14 +46,19 @@ def batch(num_classes=6, dim=5, n=20):
 
 
 @pytest.mark.parametrize(
-    ("name", "similarity"), [("hard-linear", "student-t"), ("hard-semicircular", "cosine")]
+    ("name", "similarity"),
+    [
+        *(("hard-linear", similarity) for similarity in ("student-t", "negative-euclidean")),
+        *(("hard-semicircular", similarity) for similarity in SIMILARITIES),
+    ],
 )
 @pytest.mark.parametrize("n", [3, 20])
 def test_hard_loss_is_equation_12(name, similarity, n):
-    head = create(name, 6, 5).double()
+    head = create(name, 6, 5, similarity=similarity).double()
     features, ranks = batch(n=n)
-    basic = plain_terms(head, features, ranks, similarity)[1]
+    log_p, basic, *_ = plain_terms(head, features, ranks, similarity)
     assert head.loss(features, ranks).item() == pytest.approx(basic.mean(), rel=1e-12)
+    np.testing.assert_allclose(head.log_probs(features).detach(), log_p, atol=1e-12)
 
 
 @pytest.mark.parametrize("shape", ["poisson", "binomial"])

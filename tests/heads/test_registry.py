@@ -7,14 +7,6 @@ import pytest
 from layline import heads
 
 
-@pytest.mark.parametrize(
-    ("wrong", "near"), [("hard-liner", "hard-linear"), ("UPL", "known are hard-lin")]
-)
-def test_an_unknown_name_is_answered_with_the_nearest(wrong, near):
-    with pytest.raises(ValueError, match=f"method must be a known name, got {wrong!r}: .*{near}"):
-        heads.create(wrong, 5, 8)
-
-
 @pytest.mark.parametrize("suffix", ["", "-cosine"])
 def test_the_released_code_has_one_temperature_for_both_shapes(suffix):
     poisson, binomial = (heads.HEADS[f"soft-{name}{suffix}"] for name in ("poisson", "binomial"))

@@ -2,10 +2,8 @@
 
 import errno
 import json
-import os
 import resource
 import signal
-import threading
 
 import pytest
 
@@ -19,26 +17,6 @@ def test_a_name_that_is_no_utf8_is_escaped_and_all_else_is_readable(tmp_path):
     assert json.loads(text) == values
     assert "grün" in text
     assert "\\udcff" in text
-
-
-def test_the_umask_of_the_process_is_not_touched(tmp_path):
-    """Another thread that creates a file meanwhile must not get different rights."""
-    before, stop = os.umask(0o027), threading.Event()
-
-    def write():
-        while not stop.is_set():
-            write_text(tmp_path / "a.txt", "x")
-
-    writer = threading.Thread(target=write)
-    try:
-        writer.start()
-        for number in range(200):
-            (tmp_path / str(number)).touch()
-    finally:
-        stop.set()
-        writer.join()
-        os.umask(before)
-    assert {(tmp_path / str(n)).stat().st_mode & 0o777 for n in range(200)} == {0o640}
 
 
 def test_a_disk_without_room_keeps_the_old_file_and_names_the_new_one(tmp_path):

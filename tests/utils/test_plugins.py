@@ -1,16 +1,15 @@
 """Plug-ins: files, modules and entry points; a file never decides what is imported."""
 
 import contextlib
+import importlib
 import json
 import pickle
 import re
+import shutil
 import sys
-from importlib.metadata import EntryPoint
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from safetensors import safe_open
@@ -70,28 +69,22 @@ def mine(tmp_path):
 
 
 @pytest.fixture
-def installed(mine, monkeypatch):
-    """Let entry points exist, as (name, value, package)."""
+def install(mine, monkeypatch):
+    """Install packages with an entry point each, instead of those that were installed before."""
+    monkeypatch.syspath_prepend(mine.parent)
 
-    def install(*points):
-        made = [EntryPoint(name, value, "layline.heads") for name, value, _ in points]
-        for point, (*_, owner) in zip(made, points, strict=True):
-            vars(point)["dist"] = SimpleNamespace(name=owner, version="1.2")
-        monkeypatch.setattr(
-            registry, "entry_points", lambda group: made if group == "layline.heads" else []
-        )
+    def install(**packages):
+        for old in mine.parent.glob("*.dist-info"):
+            shutil.rmtree(old)
+        for package, point in packages.items():
+            folder = mine.parent / f"{package}-1.2.dist-info"
+            folder.mkdir()
+            (folder / "METADATA").write_text(f"Name: {package}\nVersion: 1.2\n")
+            (folder / "entry_points.txt").write_text(f"[layline.heads]\n{point}\n")
+        importlib.invalidate_caches()
         registry._entry_points.cache_clear()
 
-    monkeypatch.syspath_prepend(mine.parent)
     return install
-
-
-@pytest.fixture(scope="session")
-def ratings(tmp_path_factory):
-    path = tmp_path_factory.mktemp("data") / "ratings.csv"
-    table = pd.DataFrame(np.random.default_rng(0).normal(size=(120, 2)), columns=["a", "b"])
-    table.assign(grade=np.digitize(table.sum(axis=1), [-0.7, 0.7])).to_csv(path, index=False)
-    return path
 
 
 def train(ratings, out, method, **options):
@@ -125,19 +118,14 @@ def test_a_file_offers_its_classes_or_what_its_lists_name(mine, tmp_path):
         heads.create("large", 3, 4)
 
 
-def test_methods_and_sources_are_listed_with_their_plugin(installed):
-    installed(
-        ("bought", "mine:Mine", "pack-of-heads"),
-        ("broken", "nothing:Mine", "pack-of-ruins"),
-        ("arc", "mine:Mine", "pack-of-lies"),
-    )
+def test_methods_and_sources_are_listed_with_their_plugin(install):
+    install(own="bought = mine:Mine", ruin="broken = nothing:Mine", clash="arc = mine:Mine")
     output = CliRunner().invoke(app, ["methods"]).output
-    assert re.search(r"bought +A head of one's own\n +.*pack-of-heads 1\.2", output)
-    assert re.search(r"broken .*cannot be imported.*\n +.*pack-of-ruins 1\.2", output)
+    assert re.search(r"bought +A head of one's own\n +.*own 1\.2", output)
+    assert re.search(r"broken .*cannot be imported.*\n +.*ruin 1\.2", output)
     assert "'arc', a built-in name" in output
     entries = json.loads(CliRunner().invoke(app, ["methods", "--json"]).output)
-    (bought,) = (each for each in entries if each["name"] == "bought")
-    assert bought["plugin"] == "pack-of-heads 1.2"
+    assert "own 1.2" in [each.get("plugin") for each in entries if each["name"] == "bought"]
     output = CliRunner().invoke(app, ["data", "list", "--plugin", str(EXAMPLE)]).output
     assert "my_plugin" in output
 
@@ -249,17 +237,17 @@ def test_a_hostile_file_imports_nothing_and_a_huge_one_is_refused(run, mine, tmp
         layline.load(huge, plugins=[mine])
 
 
-def test_an_installed_plug_in_need_not_be_named(installed, tmp_path, ratings):
-    installed(("bought", "mine:Mine", "pack-of-heads"))
+def test_an_installed_plug_in_need_not_be_named(install, tmp_path, ratings):
+    install(own="bought = mine:Mine")
     assert "bought" in heads.names()
     assert "mine" not in sys.modules  # imported when it is looked up
     run = train(ratings, tmp_path / "run", "bought")
     described = read_description(run.folder / "best.safetensors")
-    assert described["plugins"] == {"method": "pack-of-heads 1.2"}
+    assert described["plugins"] == {"method": "own 1.2"}
     assert layline.load(run.folder).classes == ("0", "1", "2")
     forget()
-    installed()
-    with pytest.raises(ValueError, match=r"comes from the plug-in pack-of-heads 1\.2"):
+    install()
+    with pytest.raises(ValueError, match=r"comes from the plug-in own 1\.2"):
         layline.load(run.folder)
 
 

@@ -200,26 +200,17 @@ def test_a_worker_that_is_told_to_stop_saves_and_its_cell_is_resumed(
 
 
 @pytest.mark.slow
-def test_a_process_that_dies_fails_its_cell_alone(tree, tmp_path, go):
-    tree |= {"methods": ["classification"], "tune": {"training.epochs": [2, 100_000]}}
-    grid = Grid.model_validate({**tree, "seeds": [0]})
-    (endless,) = [cell for cell in grid.cells() if "100000" in cell.labels["setting"]]
-    over, mark = threading.Event(), Store(tmp_path).run_folder(endless).path / RUNNING
-
-    def murder() -> None:
-        killed = ""
-        while not over.wait(0.02):
-            process = mark.read_text() if mark.exists() else ""
-            if process not in ("", killed, str(os.getpid())):
-                killed = process
-                os.kill(int(process), signal.SIGKILL)
-
-    thread = threading.Thread(target=murder)
-    thread.start()
-    try:
-        failed, log = go(grid, tmp_path, jobs=2)
-    finally:
-        over.set()
-        thread.join()
-    assert failed == [endless]
-    assert "ended without a result" in log
+def test_processes_that_die_fail_only_their_cells(tree, tmp_path, go):
+    plugin = tmp_path / "mortal.py"
+    plugin.write_text(
+        "import os\n"
+        "class Estimator:\n"
+        "    def __init__(self, dies): self.dies = dies\n"
+        "    def fit(self, x, y): os._exit(1) if self.dies else None\n"
+        "    def predict(self, x): return x[:, 0]\n"
+    )
+    mortal = {"name": "m", "estimator": f"{plugin}:Estimator", "tune": {"dies": [*range(1, 8), 0]}}
+    grid = Grid.model_validate({**tree, "methods": [], "baselines": [mortal], "seeds": [0]})
+    failed, log = go(grid, tmp_path / "out", jobs=2)
+    assert failed == [cell for cell in grid.cells() if cell.labels["setting"] != "dies=0"]
+    assert log.count("ended without a result") == 7

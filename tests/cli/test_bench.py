@@ -117,7 +117,8 @@ def test_a_dry_run_lists_and_writes_nothing(bench, ratings, tmp_path):
     [
         ([], "No data given"),
         (["photo-quality", "--seeds", "many"], "--seeds needs a number of seeds"),
-        (["photo-quality", "--seeds", "0"], "--seeds must be between 1 and"),
+        (["photo-quality", "--seeds", "0"], "--seeds needs a number of seeds from 1 to 10,000"),
+        (["photo-quality", "--seeds", "1000000000"], "from 1 to 10,000"),
         (["photo-quality", "--methods", "hard-liner"], "hard-linear"),
         (["photo-qualty"], "photo-quality"),
         (["photo-quality", "--tune", "head.dim=3"], "needs a list"),
@@ -129,11 +130,6 @@ def test_a_dry_run_lists_and_writes_nothing(bench, ratings, tmp_path):
 def test_a_mistake_is_one_line(refused, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     assert message in refused("bench", *arguments)
-
-
-@pytest.mark.parametrize("seeds", [1_000_000_000, 100_000])
-def test_a_huge_grid_is_refused_before_it_is_listed(refused, seeds):
-    assert "100,000" in refused("bench", "photo-quality", "--seeds", seeds, "--dry-run")
 
 
 def test_the_folder_of_a_run_is_refused_and_unchanged(refused, bench, ratings, tmp_path):

@@ -9,7 +9,7 @@ probabilities are missing.
 import ast
 import inspect
 from collections.abc import Sequence
-from itertools import product
+from dataclasses import replace
 from operator import attrgetter
 from types import ModuleType
 from typing import Annotated, Any
@@ -29,7 +29,6 @@ from layline.evaluation.predictions import Predictions
 from layline.geometry.decoding import DECODINGS, Decode, decide, decode_name
 from layline.metrics import METRICS
 from layline.model.calibration import Calibration, apply_temperature
-from layline.model.description import ModelDescription
 from layline.training.callbacks import Reporter
 from layline.training.config import Config, HeadConfig, Section, TrainingConfig
 from layline.training.distributed import make_accelerator
@@ -41,7 +40,7 @@ from layline.utils.files import write_json
 from layline.utils.registry import describe_plugin, import_reference, resolve_reference
 from layline.utils.validation import UserError
 
-_OF_LAST_LAYER = {"hidden", "dropout"}
+_OF_LAST_LAYER = {"hidden", "dropout"}  # options of what comes after the frozen features
 _SEED = "random_state"
 Matrix = Float[np.ndarray, "n columns"]
 SearchSpace = dict[str, Annotated[list[Any], Field(min_length=1)]]
@@ -56,12 +55,6 @@ class Baseline(Section):
     # values to try; for each data set and seed, those with the best validation score are used
     tune: SearchSpace = Field(default_factory=dict)
 
-    def check(self) -> None:
-        """Make every estimator once, so that errors are reported before any run."""
-        for values in product(*self.tune.values()):
-            chosen = dict(zip(self.tune, values, strict=True))
-            self.model_copy(update={"options": {**self.options, **chosen}}).make(0)
-
     def make(self, seed: int) -> Any:
         """Make the estimator, with the seed of the run if it takes one."""
         _, make = self.find()
@@ -74,22 +67,17 @@ class Baseline(Section):
         except Exception as error:
             why = f"{type(error).__name__}: {error}".partition("\n")[0]
             raise UserError(f"Baseline {self.name} cannot be created: {why}") from error
-        if not hasattr(estimator, "fit") or not (
-            hasattr(estimator, "predict_proba") or hasattr(estimator, "predict")
-        ):
-            raise UserError(
-                f"Baseline {self.estimator} must have fit and predict_proba or predict."
-            )
+        predicts = hasattr(estimator, "predict_proba") or hasattr(estimator, "predict")
+        if not predicts or not hasattr(estimator, "fit"):
+            raise UserError(f"{self.estimator} must have fit and predict_proba or predict.")
         return estimator
 
     def find(self) -> tuple[ModuleType, Any]:
         """Import the module and look the name up in it."""
         place, colon, name = self.estimator.rpartition(":")
         if not colon or not place or not name.replace(".", "_").isidentifier():
-            raise UserError(
-                f"A baseline is written MODULE:NAME, such as sklearn.svm:SVC; got "
-                f"{self.estimator!r}."
-            )
+            example = "MODULE:NAME, such as sklearn.svm:SVC"
+            raise UserError(f"A baseline is written {example}; got {self.estimator!r}.")
         module = import_reference(resolve_reference(place))
         try:
             return module, attrgetter(name)(module)
@@ -117,23 +105,21 @@ def parse_baseline(text: str) -> Baseline:
 
 def baseline_config(config: Config) -> Config:
     """Keep the settings that a baseline depends on, so that runs that differ in others are one."""
-    own, training = config.backbone, config.training
-    if find_backbone(str(own.name)).kind == "image" and not own.freeze:
+    backbone = config.backbone
+    if find_backbone(str(backbone.name)).kind == "image" and not backbone.freeze:
         raise UserError(
-            f"Baselines need a table or frozen features, and {own.name} is trained on images; set "
-            "backbone.freeze=true."
+            f"Baselines need a table or frozen features, and {backbone.name} is trained on images; "
+            "set backbone.freeze=true."
         )
-    kept = {key: value for key, value in own.options.items() if key not in _OF_LAST_LAYER}
+    kept = {key: value for key, value in backbone.options.items() if key not in _OF_LAST_LAYER}
+    changes = {"options": kept if backbone.freeze else {}, "stages": None}
     names = {"metric", "decode", "class_weight", "calibrate", "seed", "device"}
-    return config.model_copy(
-        update={
-            "backbone": own.model_copy(
-                update={"options": kept if own.freeze else {}, "stages": None}
-            ),
-            "head": HeadConfig(),
-            "training": TrainingConfig(**training.model_dump(include=names)),
-        }
-    )
+    sections = {
+        "backbone": backbone.model_copy(update=changes),
+        "head": HeadConfig(),
+        "training": TrainingConfig(**config.training.model_dump(include=names)),
+    }
+    return config.model_copy(update=sections)
 
 
 def fit_baseline(
@@ -181,21 +167,15 @@ def fit_baseline(
         if len(splits.calibration):
             unseen = predict(splits.calibration).log_probs, truth[splits.calibration]
         calibration = Calibration.fit(known, unseen)
-        description = ModelDescription(
-            backbone=str(config.backbone.name),
-            method=baseline.estimator,
-            dim=1,
-            classes=dataset.classes,
-            inputs=run.model.description.inputs,
-            decode=decode,
-            calibration=calibration,
-        )
+        description = replace(run.model.description, calibration=calibration)
         names = dataset.inputs.subset(splits.test).names
         groups = groups_of(dataset, splits.test)
         test = _decode(apply_temperature(test.log_probs, calibration.temperature), decode)
-        found = evaluate_split("test", truth[splits.test], names, test, description, decode, groups)
-        found.write_predictions(folder.predictions)
-        numbers = found.numbers
+        result = evaluate_split(
+            "test", truth[splits.test], names, test, description, decode, groups
+        )
+        result.write_predictions(folder.predictions)
+        numbers = result.numbers
     # as for our models, the validation score is computed before calibration
     metric = METRICS[config.training.metric]
     chosen = validation.decisions[decode_name(decode)]
@@ -230,9 +210,6 @@ def _predict(
 
 def _decode(log_probs: Float[Tensor, "n K"], decode: Decode) -> Predictions:
     """Decode ranks by every decoding."""
-    decodings: dict[str, Decode] = {
-        **{name: name for name in DECODINGS},
-        decode_name(decode): decode,
-    }
     proba = log_probs.exp()
-    return Predictions(log_probs, {name: decide(proba, by) for name, by in decodings.items()})
+    decodings: tuple[Decode, ...] = (*DECODINGS, decode)
+    return Predictions(log_probs, {decode_name(by): decide(proba, by) for by in decodings})

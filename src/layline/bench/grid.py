@@ -3,10 +3,9 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise, product
-from math import prod
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,7 +31,6 @@ from layline.utils.registry import load_plugins
 from layline.utils.validation import UserError, check_known
 
 ALL_METHODS = "all"
-MOST_RUNS = 100_000  # of a grid
 _REFERENCE = "classification"
 _DEFAULTS: Tree = {"report": {"enabled": False}}  # of every run
 # Settings that cannot be set for all runs, and what to do instead.
@@ -47,10 +45,12 @@ _RESERVED = {
     "plugins": "list them under plugins of the grid",
 }
 # Settings that change no number of a run, and are no part of its key.
-_NO_EFFECT = {
-    "data": ("workers", "verify", "cache"),
-    "training": ("checkpoint_minutes",),
-    "report": ("review",),
+_NO_EFFECT: Any = {
+    "data": {"workers", "verify", "cache"},
+    "training": {"checkpoint_minutes"},
+    "report": {"review"},
+    "track": True,
+    "plugins": True,
 }
 Seeds = list[Annotated[int, Field(ge=0)]]
 
@@ -76,10 +76,7 @@ class Cell:
     @cached_property
     def key(self) -> str:
         """Hash of the configuration, the content of the data and the version of the package."""
-        tree = self.config.model_dump(mode="json", exclude={"track", "plugins"})
-        for section, names in _NO_EFFECT.items():
-            for name in names:
-                tree[section].pop(name, None)
+        tree = self.config.model_dump(mode="json", exclude=_NO_EFFECT)
         if self.digest is not None:  # the data may be moved
             tree["data"]["root"] = None
             for option in data.SOURCES[self.config.data.source].path_options:
@@ -155,21 +152,20 @@ class Grid(Section):
         cells, digests = [], dict[str, str | None]()
         for entry, method in product(self.data, self.all_methods()):
             try:
-                for config, labels, baseline in self._runs(entry, method):
-                    place = config.model_dump_json(include={"data": {"source", "root", "options"}})
+                for cell in self._runs(entry, method):
+                    own = cell.config.data
+                    place = own.model_dump_json(include={"source", "root", "options"})
                     if place not in digests:
-                        if log is not None and config.data.root and config.data.root.is_dir():
-                            log(f"Reading {config.data.root}")
-                        digests[place] = data_digest(config, verify)
-                    cells.append(Cell(config, labels, self.threads, digests[place], baseline))
+                        if log is not None and own.root and own.root.is_dir():
+                            log(f"Reading {own.root}")
+                        digests[place] = data_digest(cell.config, verify)
+                    cells.append(replace(cell, digest=digests[place]))
             except ValueError as error:
                 raise UserError(f"{entry.name}, {method.name}: {error}") from None
         return cells
 
-    def _runs(
-        self, entry: GridData, method: Variant | Baseline
-    ) -> Iterator[tuple[Config, dict[str, str], Baseline | None]]:
-        """Resolve the configurations of a method on a data set."""
+    def _runs(self, entry: GridData, method: Variant | Baseline) -> Iterator[Cell]:
+        """List the runs of a method on a data set, without the digest of the data."""
         partitions = data.SOURCES.find(entry.source).partitions
         tune = self._tune(entry, method)
         choices = [dict(zip(tune, values, strict=True)) for values in product(*tune.values())]
@@ -177,11 +173,11 @@ class Grid(Section):
         for seed, recipe, backbone, chosen in product(self.seeds, self.recipes, backbones, choices):
             own: Tree = {
                 "recipe": recipe,
-                "data": entry.model_dump(include={"source", "root", "options"}, exclude_none=True),
+                "data": entry.model_dump(include={"source", "root", "options"}, exclude_none=True)
+                | {"partition": seed % partitions if partitions else seed},
                 "backbone": {"name": backbone} if backbone else {},
                 "training": {"seed": seed},
             }
-            own["data"]["partition"] = seed % partitions if partitions else seed
             if self.decodings:
                 own["training"]["decode"] = self.decodings[0]
             if self.plugins:
@@ -194,10 +190,13 @@ class Grid(Section):
             else:
                 options = {**method.options, **chosen}
                 baseline = method.model_copy(update={"options": options, "tune": {}})
+                baseline.make(seed)  # so that errors are reported before any run
             for key, cure in _RESERVED.items():
                 if setting_at(tree, key) is not None:
                     raise UserError(f"{key} cannot be set in a grid: {cure}.")
             config = resolve_config(_DEFAULTS, tree, own)
+            if baseline is not None:
+                config = baseline_config(config)
             labels = {
                 "data": entry.name,
                 "method": method.name,
@@ -206,7 +205,7 @@ class Grid(Section):
                 "setting": _label(chosen),
                 "seed": str(seed),
             }
-            yield (config if baseline is None else baseline_config(config)), labels, baseline
+            yield Cell(config, labels, self.threads, baseline=baseline)
 
     def _tune(self, entry: GridData, method: Variant | Baseline) -> SearchSpace:
         if isinstance(method, Baseline):
@@ -219,13 +218,6 @@ class Grid(Section):
         if not names:
             raise UserError("The grid has neither methods nor baselines.")
         tunes = [self._tune(entry, method) for entry, method in product(self.data, methods)]
-        runs = sum(prod(map(len, tune.values())) for tune in tunes)
-        runs *= len(self.seeds) * len(self.recipes) * max(1, len(self.backbones))
-        if runs > MOST_RUNS:
-            raise UserError(f"The grid has {runs:,} runs; at most {MOST_RUNS:,} are possible.")
-        for method in methods:
-            if isinstance(method, Baseline):
-                method.check()
         for decoding in self.decodings:
             check_known("decodings", decoding, DECODINGS)
         if self.reference is not None:

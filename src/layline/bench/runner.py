@@ -12,7 +12,6 @@ import threading
 import time
 import traceback
 import warnings
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
@@ -42,7 +41,6 @@ from layline.utils.validation import require
 
 GRACE = 20.0  # seconds that runs have to save when the grid is stopped
 _POLL = 0.5  # seconds between two looks at whether to stop
-_MOST_TRIES = 3  # of a cell whose process dies or is told to stop
 _STOP = ".stop"  # a file in the folder of the grid; workers on other machines see it as well
 _DEATH = (
     "WorkerDied: the process of the run ended without a result, most often because the memory was "
@@ -164,30 +162,34 @@ class _Queue:
     before: int
 
     def run(self, todo: Sequence[Cell]) -> None:
-        """Run all cells. After the death of a process, those that were running are run alone."""
+        """Run all cells. After the death of a process, those that were running are run alone.
+
+        A run is resumed if its process alone received a signal, so there may be several passes.
+        """
         self.seconds: dict[str, float] = {}  # of the cells that are done
-        tries: Counter[str] = Counter()
         # one cell of each kind of frozen features first: it extracts them for the others
         shared: Any = {"include": {"data", "backbone"}, "exclude": {"data": {"partition"}}}
         frozen = [cell for cell in todo if cell.config.backbone.freeze]
         first = {cell.config.model_dump_json(**shared): cell for cell in frozen}
         for cells in (list(first.values()), todo):
             while left := [cell for cell in cells if cell.key not in self.seconds]:
-                tries.update(cell.key for cell in left)
                 try:
                     self._run_parallel(left, self.jobs)
                 except WorkerDied:
-                    for cell in left:
-                        try:
-                            if not self.stop.requested and self.store.is_running(cell):
-                                self._run_parallel([cell], 2)  # 1 would run in this process
-                        except WorkerDied:
-                            tries[cell.key] = _MOST_TRIES
+                    unfinished = [cell for cell in left if self.store.is_running(cell)]
+                    if not unfinished:
+                        raise
+                    for cell in unfinished:
+                        self._run_alone(cell)
                 if self.stop.requested:
                     raise KeyboardInterrupt
-                for cell in left:
-                    if cell.key not in self.seconds and tries[cell.key] >= _MOST_TRIES:
-                        self._record(cell, Outcome(cell.key, error=_DEATH))
+
+    def _run_alone(self, cell: Cell) -> None:
+        try:
+            if not self.stop.requested:
+                self._run_parallel([cell], 2)  # 1 would run in this process
+        except WorkerDied:
+            self._record(cell, Outcome(cell.key, error=_DEATH))
 
     def _run_parallel(self, cells: Sequence[Cell], jobs: int) -> None:
         by_key = {cell.key: cell for cell in cells}

@@ -96,11 +96,6 @@ class Table:
         ]
         return cls(caption, tuple(rows), tuple(columns), tuple(zip(*marked, strict=True)), **others)
 
-    def without_last_column(self) -> Self:
-        """Leave the last column out."""
-        entries = tuple(line[:-1] for line in self.entries)
-        return replace(self, columns=self.columns[:-1], entries=entries)
-
     def lines(self) -> Iterator[tuple[str, list[tuple[Column, Entry]]]]:
         """Iterate over the rows: the label of each, and its entries with their columns."""
         for label, entries in zip(self.rows, self.entries, strict=True):

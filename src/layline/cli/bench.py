@@ -1,6 +1,8 @@
 """``layline bench``: many methods on many data sets, with seeds and statistics."""
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Any
@@ -49,78 +51,68 @@ Examples:
   layline bench --out results --merge other            use the runs of another machine
 """
 Text = str | None
+Texts = list[str] | None
 Jobs = Annotated[int | None, typer.Option(min=1, help="Runs at once. [default: as many as fit]")]
 Dask = Annotated[
     Text, typer.Option(metavar="ADDRESS", help="Run on the Dask cluster with this scheduler.")
 ]
+Out = Annotated[Path, typer.Option(help="Folder of the results, new or to resume.")]
 Rerun = Annotated[bool, typer.Option("--rerun", help="Run finished runs again.")]
 Latex = Annotated[bool, typer.Option("--latex", help="Write the tables as LaTeX, too.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="List the runs and exit.")]
-Sources = Annotated[
-    list[str] | None,
-    typer.Argument(help="Folders, CSV or npz files, or names from layline data list."),
-]
-Methods = Annotated[Text, typer.Option(help="Names of methods, separated by commas, or all.")]
-Seeds = Annotated[Text, typer.Option(help="Number of seeds, or a list such as 0,1,7.")]
-Recipes = Annotated[Text, typer.Option(help="Names of recipes to compare, separated by commas.")]
-Backbones = Annotated[Text, typer.Option(help="Names of backbones, separated by commas.")]
-Decodings = Annotated[
-    Text, typer.Option(help="Decodings; the first selects the epoch. [default: the recipe's]")
-]
-Tune = Annotated[
-    list[str] | None,
-    typer.Option(metavar="SECTION.KEY=[…]", help="Values to try on the validation samples."),
-]
-TuneSeeds = Annotated[
-    Text, typer.Option(help="Seeds that choose the tuned values for all. [default: each its own]")
-]
-Baselines = Annotated[
-    list[str] | None,
-    typer.Option(metavar="MODULE:NAME(…)", help="Estimator of another library; repeatable."),
-]
-Reference = Annotated[
-    Text, typer.Option(help="Method to compare with. [default: classification, or the first]")
-]
-GridFile = Annotated[Path | None, typer.Option(help="TOML file that describes the grid.")]
-DataFolder = Annotated[Path | None, typer.Option(help="Folder of relative paths in the grid file.")]
-Only = Annotated[Text, typer.Option(help="Run only these data sets, separated by commas.")]
-Out = Annotated[Path, typer.Option(help="Folder of the results, new or to resume.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="Threads of each run.")]
-KeepModels = Annotated[bool, typer.Option("--keep-models", help="Keep the weights of every run.")]
-Merge = Annotated[
-    list[Path] | None,
-    typer.Option(metavar="DIR", help="Copy the finished runs of another folder first."),
-]
+_MOST_SEEDS = 10_000
 
 
 def bench(
-    sources: Sources = None,
+    sources: Annotated[
+        Texts, typer.Argument(help="Folders, CSV or npz files, or names from layline data list.")
+    ] = None,
     root: Root = None,
     classes: Classes = None,
     label: Label = None,
     group: Group = None,
     group_by: GroupBy = None,
-    methods: Methods = None,
-    seeds: Seeds = None,
-    recipe: Recipes = None,
-    backbone: Backbones = None,
-    decode: Decodings = None,
-    tune: Tune = None,
-    tune_seeds: TuneSeeds = None,
-    baseline: Baselines = None,
-    reference: Reference = None,
-    grid: GridFile = None,
-    data_folder: DataFolder = None,
-    only: Only = None,
+    methods: Annotated[Text, typer.Option(help="Methods, separated by commas, or all.")] = None,
+    seeds: Annotated[Text, typer.Option(help="Number of seeds, or a list such as 0,1,7.")] = None,
+    recipe: Annotated[Text, typer.Option(help="Recipes to compare, separated by commas.")] = None,
+    backbone: Annotated[Text, typer.Option(help="Backbones, separated by commas.")] = None,
+    decode: Annotated[
+        Text, typer.Option(help="Decodings; the first selects the epoch. [default: the recipe's]")
+    ] = None,
+    tune: Annotated[
+        Texts,
+        typer.Option(metavar="SECTION.KEY=[…]", help="Values to try on the validation samples."),
+    ] = None,
+    tune_seeds: Annotated[
+        Text,
+        typer.Option(help="Seeds that choose the tuned values for all. [default: each its own]"),
+    ] = None,
+    baseline: Annotated[
+        Texts,
+        typer.Option(metavar="MODULE:NAME(…)", help="Estimator of another library; repeatable."),
+    ] = None,
+    reference: Annotated[
+        Text, typer.Option(help="Method to compare with. [default: classification, or the first]")
+    ] = None,
+    grid: Annotated[Path | None, typer.Option(help="TOML file that describes the grid.")] = None,
+    data_folder: Annotated[
+        Path | None, typer.Option(help="Folder of relative paths in the grid file.")
+    ] = None,
+    only: Annotated[Text, typer.Option(help="Run only these data sets of the grid.")] = None,
     config: ConfigFile = None,
     set_: Set = None,
     out: Out = Path("bench"),
     jobs: Jobs = None,
-    threads: Threads = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of each run.")] = None,
     dask: Dask = None,
     rerun: Rerun = False,
-    keep_models: KeepModels = False,
-    merge: Merge = None,
+    keep_models: Annotated[
+        bool, typer.Option("--keep-models", help="Keep the weights of every run.")
+    ] = False,
+    merge: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="DIR", help="Copy the finished runs of another folder first."),
+    ] = None,
     latex: Latex = False,
     dry_run: DryRun = False,
     verify: Verify = None,
@@ -218,21 +210,17 @@ def _split(text: str | None) -> list[str]:
 
 
 def _seeds(option: str, text: str | None) -> list[int] | None:
-    from layline.bench.grid import MOST_RUNS
-
+    """Read a list of seeds, or their number."""
     if text is None:
         return None
-    try:
-        numbers = [int(each) for each in text.split(",")]
-    except ValueError:
-        raise UserError(
-            f"{option} needs a number of seeds such as 5, or a list such as 0,1,7; got {text!r}."
-        ) from None
-    if "," in text:
-        return numbers
-    if not 1 <= numbers[0] <= MOST_RUNS:  # counted before any of them is listed
-        raise UserError(f"{option} must be between 1 and {MOST_RUNS:,}, got {text}.")
-    return list(range(numbers[0]))
+    if re.fullmatch(r"\d+( *, *\d+)+", text):
+        return [int(seed) for seed in text.split(",")]
+    if text.isdecimal() and 1 <= int(text) <= _MOST_SEEDS:
+        return list(range(int(text)))
+    raise UserError(
+        f"{option} needs a number of seeds from 1 to {_MOST_SEEDS:,}, or a list such as 0,1,7; got "
+        f"{text!r}."
+    )
 
 
 def require_libraries(command: str) -> None:
@@ -270,5 +258,6 @@ def show_table(table: "Table") -> None:
 
     width = get_terminal_size().columns
     while len(table.columns) > 1 and len(to_markdown(table).splitlines()[2]) > width:
-        table = table.without_last_column()
+        entries = tuple(line[:-1] for line in table.entries)
+        table = replace(table, columns=table.columns[:-1], entries=entries)
     typer.echo(to_markdown(table))

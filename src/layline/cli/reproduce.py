@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from layline.cli.bench import Dask, DryRun, Jobs, Latex, Rerun, require_libraries, run_cells
+from layline.cli.bench import Dask, DryRun, Jobs, Latex, Out, Rerun, require_libraries, run_cells
 from layline.cli.options import SOME_FAILED, ConfigFile, Set, read_settings
 from layline.utils.validation import UserError, check_known, find_known
 
@@ -48,9 +48,7 @@ def reproduce(
     epochs: Annotated[int | None, typer.Option(help="Number of epochs.")] = None,
     config: ConfigFile = None,
     set_: Set = None,
-    out: Annotated[Path, typer.Option(help="Folder of the results, new or to resume.")] = Path(
-        "reproduction"
-    ),
+    out: Out = Path("reproduction"),
     jobs: Jobs = None,
     threads: Annotated[int, typer.Option(min=1, help="Threads of each run.")] = 1,
     dask: Dask = None,

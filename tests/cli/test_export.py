@@ -136,6 +136,12 @@ def test_wrong_options_are_reported(refused, graded_run, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_nothing_is_written_if_the_card_cannot_be(refused, run, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    assert "a model card needs jinja2" in refused("export", run, "--out", tmp_path / "m.onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_bad_files_are_listed_and_the_others_predicted(layline, photos, exported, tmp_path):
     good = (photos / "low" / "0.png").read_bytes()
     for name, content in {"a.png": good, "b.png": b"", "c.png": good}.items():

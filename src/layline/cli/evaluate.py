@@ -40,10 +40,7 @@ def evaluate(
     run: Annotated[Path, typer.Argument(help="Folder of a run.")],
     root: Annotated[
         Path | None,
-        typer.Option(
-            help="Other labelled data (a folder, CSV or npz file), or the new path of the run's "
-            "own data."
-        ),
+        typer.Option(help="Other labelled data, or the new path of the run's own data."),
     ] = None,
     part: Annotated[
         str | None,
@@ -54,10 +51,7 @@ def evaluate(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="New folder for numbers, predictions and report.",
-            show_default="RUN/evaluations/NAME with --root",
-        ),
+        typer.Option(help="New folder for results; with --root by default in RUN/evaluations."),
     ] = None,
     label: Label = None,
     group: Annotated[
@@ -110,25 +104,24 @@ def calibrate(
     run: Annotated[Path, typer.Argument(help="Folder of a run; its model is replaced.")],
     root: Annotated[
         Path | None,
-        typer.Option(
-            help="Labelled data that the model has not seen, like those it will be used on; by "
-            "default the validation and calibration splits of the run."
-        ),
+        typer.Option(help="Labelled data to use instead of the splits of the run."),
     ] = None,
     plugins: Plugins = None,
 ) -> None:
-    """Fit the temperature of the probabilities and the conformal ranges of a trained model."""
+    """Fit the temperature of the probabilities and the conformal ranges of a trained model.
+
+    By default the validation split gives the temperature and the calibration split the ranges. Data
+    at --root must be new to the model, and like those it will be used on.
+    """
     from rich.console import Console
 
-    from layline.model.calibration import COVERAGES, samples_needed
     from layline.training.evaluate import calibrate_run
     from layline.training.run_folder import RunFolder
 
     calibration = calibrate_run(RunFolder(run), root, Console(stderr=True), plugins or ())
     typer.echo(f"Temperature {calibration.temperature:.3f}")
-    count = len(calibration.scores)
-    possible = [f"{share:.0%}" for share in COVERAGES if count >= samples_needed(share)]
-    if possible:
+    if possible := [f"{coverage:.0%}" for coverage in calibration.usual_coverages]:
+        count = len(calibration.scores)
         typer.echo(f"Ranges from {count} samples, for example at {', '.join(possible)}")
     else:
         typer.echo("No ranges: train with --calibration 0.1, or give labelled data with --root")

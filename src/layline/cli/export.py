@@ -21,10 +21,7 @@ def export(
     out: Annotated[Path, typer.Option(help="The .onnx file to write.")],
     coverage: Annotated[
         float | None,
-        typer.Option(
-            help="Coverage of the range from low to high. [default: 0.9 if the model has enough "
-            "calibration samples]"
-        ),
+        typer.Option(help="Coverage of the range; by default 0.9 if calibration samples suffice."),
     ] = None,
     card: Annotated[
         bool, typer.Option("--card/--no-card", help="Write a model card README.md next to it.")
@@ -37,8 +34,16 @@ def export(
     unless there already is a README.md.
     """
     from layline.model.onnx_export import export as write
+    from layline.reports.card import create_card
+    from layline.utils.files import write_text
+    from layline.utils.registry import load_plugins
 
-    made = write(run, out, coverage, plugins or ())
+    load_plugins(plugins or ())
+    place, text = out.expanduser().with_name("README.md"), None
+    card = card and (run / "test.json").is_file()
+    if card and not place.exists():
+        text = create_card(run)  # before the export: if a library is missing, nothing is written
+    made = write(run, out, coverage)
     size = made.path.stat().st_size / 1e6
     typer.echo(f"{made.path}: {size:.3g} MB, outputs {', '.join(made.outputs)}")
     typer.echo(
@@ -49,13 +54,8 @@ def export(
         typer.echo(f"Ranges from low to high have a coverage of {made.coverage:.0%}")
     else:
         typer.echo("No ranges: the model has too few calibration samples")
-    if card and (run / "test.json").is_file():
-        from layline.reports.card import create_card
-        from layline.utils.files import write_text
-
-        place = made.path.with_name("README.md")
-        if place.exists():
-            typer.echo(f"No model card: {place} already exists (layline card {run} --out FILE)")
-        else:
-            write_text(place, create_card(run))
-            typer.echo(f"Model card: {place}")
+    if text is not None:
+        write_text(place, text)
+        typer.echo(f"Model card: {place}")
+    elif card:
+        typer.echo(f"No model card: {place} already exists (layline card {run} --out FILE)")

@@ -52,10 +52,7 @@ def predict(
     ] = False,
     review: Annotated[
         str | None,
-        typer.Option(
-            help="Share of the least certain samples to mark for review.",
-            show_default="20% with --coverage",
-        ),
+        typer.Option(help="Share of samples to review, the least certain; 20% with --coverage."),
     ] = None,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Exit normally even if samples were left out.")
@@ -75,24 +72,22 @@ def predict(
     from layline.data.image_cache import describe_bad, find_bad
     from layline.data.images import UserImages
     from layline.evaluation import prediction_file
-    from layline.geometry.decoding import check_decode
     from layline.model.predictor import WHY_NO_PROBABILITIES
 
     if out is not None:
         prediction_file.check_format(out)
-        check_output(out, [path, *paths, *([] if decode is None else [decode])])
-    share = None if review is None else read_share(review)
+        check_output(out, [path, *paths, decode or path])
+    share = prediction_file.REVIEW_SHARE if review is None else read_share(review)
     model = _open(path, device, plugins or [])
     classes, calibration = model.classes, model.description.calibration
-    own = model.description.decode
-    decoding = check_decode(read_decode(decode, lambda: classes) if decode else own, len(classes))
+    decoding = read_decode(decode, lambda: classes) if decode else None
     if coverage is not None:
         calibration.check(coverage, len(classes), by_class)
     given = [sys.stdin.buffer if each == "-" else each for each in paths]
     # a single path is not put into a list: a table is one file
     samples = model.read(given[0] if len(given) == 1 else given)
     if isinstance(samples, UserImages) and samples.skipped:
-        sys.stderr.write(f"layline: {describe_skipped(samples.skipped)}\n")
+        typer.echo(f"layline: {describe_skipped(samples.skipped)}", err=True)
     answers = [  # without the features, which would fill the memory
         (batch.index, batch.has_probabilities, batch.proba, batch.chosen)
         for batch in model.stream(samples, batch_size, workers, decoding, keep_going=True)
@@ -104,18 +99,17 @@ def predict(
         "path": [samples.names[i] for i in index[good]],
         "predicted": [classes[rank] for rank in ranks],
     }
-    if coverage is not None or share is not None:
+    if coverage is not None or review is not None:
         ranges = None if coverage is None else calibration.ranges(proba, ranks, coverage, by_class)
-        share = prediction_file.REVIEW_SHARE if share is None else share
         columns |= prediction_file.certainty_columns(proba, ranks, classes, ranges, share)
     prediction_file.write_predictions(out, columns, classes, proba, paths=not model.is_table)
     bad, unknown = ~index[index < 0], index[(index >= 0) & ~known]
     if len(bad) and isinstance(samples, UserImages):
         damaged = samples.subset(bad)
-        sys.stderr.write(f"layline: {describe_bad(damaged.names, find_bad(damaged))}\n")
+        typer.echo(f"layline: {describe_bad(damaged.names, find_bad(damaged))}", err=True)
     if len(unknown):
         message = f"layline: No prediction for {len(unknown)} samples: {WHY_NO_PROBABILITIES}"
-        sys.stderr.write("\n  ".join([message, *(samples.names[i] for i in unknown)]) + "\n")
+        typer.echo("\n  ".join([message, *(samples.names[i] for i in unknown)]), err=True)
     if len(bad) + len(unknown) and not skip_bad:
         raise typer.Exit(1)
 

@@ -22,13 +22,12 @@ from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
 import torch
-from fastapi import FastAPI, File, HTTPException, Request, UploadFile
+from fastapi import FastAPI, File, HTTPException, Request, Response, UploadFile
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.middleware.base import RequestResponseEndpoint
 from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from torch import Tensor
 
 import layline
@@ -91,10 +90,12 @@ def create_app(
         exception_handlers={RequestValidationError: _refuse_invalid},
     )
     app.state.classes = served.classes
-    app.add_middleware(_Guard, max_mb=service.limits.max_mb)
+    app.middleware("http")(service.guard)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*allowed_hosts], www_redirect=False)
     is_table = served.model.is_table
-    errors: dict[int | str, Any] = {code: {"model": schemas.Error} for code in (400, 413, 422, 503)}
+    errors: dict[int | str, Any] = {
+        code: {"model": schemas.Error} for code in (400, 411, 413, 422, 503)
+    }
     post = app.post("/predict", responses=errors)
     post(service.predict_csv if is_table else service.predict_files)
     post = app.post("/predict/json", responses=errors)
@@ -120,6 +121,20 @@ class _Service:
         task = asyncio.create_task(self.batcher.run())
         yield
         task.cancel()
+
+    async def guard(self, request: Request, respond: RequestResponseEndpoint) -> Response:
+        """Refuse requests that are too large, and set the headers of the response."""
+        length, max_mb = request.headers.get("content-length", ""), self.limits.max_mb
+        response: Response
+        if length and int(length) > 1_000_000 * max_mb:
+            detail = f"A request may have at most {max_mb:g} MB. Send fewer samples at once."
+            response = JSONResponse({"detail": detail}, 413)
+        elif request.method == "POST" and not length:  # it would have to be counted as it arrives
+            response = JSONResponse({"detail": "The header Content-Length is missing."}, 411)
+        else:
+            response = await respond(request)
+        response.headers.update(_HEADERS)
+        return response
 
     async def describe_model(self) -> schemas.Model:
         """Describe the model."""
@@ -234,35 +249,3 @@ async def _refuse_invalid(request: Request, error: Any) -> JSONResponse:
     place = ".".join(map(str, first["loc"][1:]))[:100]
     detail = f"{place or 'request'}: {first['msg']}".encode("ascii", "backslashreplace").decode()
     return JSONResponse({"detail": f"{detail}. See /openapi.json."}, 422)
-
-
-class _Guard:
-    """Limits the size of requests and sets the headers of responses."""
-
-    def __init__(self, app: ASGIApp, max_mb: float) -> None:
-        self._app, self._max_mb = app, max_mb
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        received, most = 0, int(self._max_mb * 1_000_000)
-        detail = f"A request may have at most {self._max_mb:g} MB. Send fewer samples at once."
-
-        async def receive_limited() -> Message:
-            nonlocal received
-            message = await receive()
-            received += len(message.get("body", b""))
-            if received > most:
-                raise HTTPException(413, detail)
-            return message
-
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(_HEADERS)
-            await send(message)
-
-        app, length = self._app, Headers(scope=scope).get("content-length", "")
-        if length.isdecimal() and int(length) > most:
-            app = JSONResponse({"detail": detail}, 413)
-        await app(scope, receive_limited, send_with_headers)

@@ -76,12 +76,13 @@ class ServedModel:
         self, names: list[str], predicted: Prediction
     ) -> list[SamplePrediction | Failure]:
         """Convert the predictions for some samples to responses."""
-        calibration, at_most, ends = self.model.description.calibration, self.review_at_most, None
+        at_most, low, high = self.review_at_most, None, None
         if self.coverage is not None:
-            ends = calibration.ranges(predicted.proba, predicted.chosen, self.coverage)
+            calibration = self.model.description.calibration
+            low, high = calibration.ranges(predicted.proba, predicted.chosen, self.coverage)
         answers: list[SamplePrediction | Failure] = []
-        for i, (name, known) in enumerate(zip(names, predicted.has_probabilities, strict=True)):
-            if not known:
+        for i, name in enumerate(names):
+            if not predicted.has_probabilities[i]:
                 answers.append(Failure(name=name, error=f"No prediction: {WHY_NO_PROBABILITIES}."))
                 continue
             rank = int(predicted.chosen[i])
@@ -92,8 +93,8 @@ class ServedModel:
                     predicted=self.classes[rank],
                     rank=rank,
                     confidence=shares[rank],
-                    low=None if ends is None else self.classes[ends[0][i]],
-                    high=None if ends is None else self.classes[ends[1][i]],
+                    low=None if low is None else self.classes[low[i]],
+                    high=None if high is None else self.classes[high[i]],
                     review=None if at_most is None else shares[rank] <= at_most,
                     probabilities=dict(zip(self.classes, shares, strict=True)),
                 )

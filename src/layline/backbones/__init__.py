@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from layline.backbones.base import Backbone, ImageBackbone, InputSpec, TableBackbone
 from layline.backbones.networks import MLP, ConvNet
-from layline.backbones.timm import TimmBackbone, check_model
+from layline.backbones.timm import TimmBackbone, import_timm, is_hub_name
 from layline.utils.registry import Registry, first_line
 from layline.utils.validation import check_known
 
@@ -88,7 +88,9 @@ def find(name: str) -> BackboneSpec:
     """Look up a name: one of :func:`names`, or a model of timm such as ``vgg16``."""
     if name in BACKBONES:
         return BACKBONES[name]
-    check_model(name, others=BACKBONES)
+    timm = import_timm()
+    if not is_hub_name(name) and ("." in name or not timm.is_model(name)):
+        check_known("backbone", name, [*BACKBONES, *timm.list_models(include_tags="." in name)])
     weights = "bundled" if has_bundled_weights(name) else "imagenet"
     return BackboneSpec(partial(TimmBackbone, name), f"timm's {name}", "image", weights, "crop")
 

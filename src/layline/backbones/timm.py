@@ -5,7 +5,7 @@ from the hub or the local cache; a saved model contains it and is rebuilt withou
 """
 
 import inspect
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from layline.backbones.base import ImageBackbone, InputSpec, check_dropout, make_last_layer
-from layline.utils.validation import UserError, check_integer, check_known, require
+from layline.utils.validation import UserError, check_integer, require
 
 HUB_PREFIX = "hf-hub:"
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")  # their names on the hub
@@ -28,13 +28,6 @@ def import_timm() -> Any:
 def is_hub_name(name: str) -> bool:
     """Return whether a name is that of a repository of the hub, such as ``hf-hub:owner/name``."""
     return name.startswith(HUB_PREFIX)
-
-
-def check_model(name: str, others: Collection[str] = ()) -> None:
-    """Raise an error for a name that timm does not know; ``others`` are further suggestions."""
-    timm = import_timm()
-    if not is_hub_name(name) and ("." in name or not timm.is_model(name)):
-        check_known("backbone", name, [*others, *timm.list_models(include_tags="." in name)])
 
 
 def check_hub(hub_id: str, *files: str) -> None:
@@ -102,7 +95,6 @@ class TimmBackbone(ImageBackbone):
         rates = {name: rate for name, rate in given.items() if rate is not None}
         for name, rate in rates.items():
             check_dropout(name, rate)
-        check_model(model)
         hub: dict[str, Any] = {}
         if not is_hub_name(model):
             architecture, arguments = model, {}

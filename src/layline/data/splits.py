@@ -106,25 +106,22 @@ def draw_splits(dataset: Dataset, seed: int, calibration: float = 0.0) -> Datase
         seed: The same seed gives the same splits.
         calibration: Share of the training samples that are kept for calibration.
     """
-    splits = given = dataset.splits
-    notes = list(dataset.notes)
-    missing = {
-        name: dataset.shares[name]
-        for name in ("validation", "test")
-        if len(getattr(given, name)) == 0
-    }
-    if len(missing) == 2 and len(given.train) == len(given.calibration) == 0:
+    splits, notes = dataset.splits, list(dataset.notes)
+    missing = [name for name in ("validation", "test") if len(getattr(splits, name)) == 0]
+    prescribed = any(len(index) for index in splits.by_name().values())
+    pool = splits.train if prescribed else np.arange(len(dataset.ranks))
+    if len(pool) == 0:
+        raise UserError("The data have no training split.")
+    if missing:
+        shares = {name: dataset.shares[name] for name in missing}
+        drawn = _divide(dataset.ranks[pool], shares, seed, groups_of(dataset, pool))
+        splits = replace(splits, **{name: pool[index] for name, index in drawn.items()})
+    if not prescribed:
         kept = "" if dataset.groups is None else ", groups kept together"
         notes.append(f"The split is random with seed {seed}, stratified by class{kept}.")
-        splits = Splits(**_divide(dataset.ranks, missing, seed, dataset.groups))
-    elif len(given.train) == 0:
-        raise UserError("The data have no training split.")
-    elif missing:
-        train = given.train
-        drawn = _divide(dataset.ranks[train], missing, seed, groups_of(dataset, train))
-        splits = replace(given, **{name: train[index] for name, index in drawn.items()})
+    else:
         notes += [
-            f"The data have no {name} split: {len(drawn[name])} of the {len(train)} training "
+            f"The data have no {name} split: {len(drawn[name])} of the {len(pool)} training "
             f"samples are used for it, with seed {seed}."
             for name in missing
         ]

@@ -51,15 +51,14 @@ _STRICT = {"strict": True, "extra": "forbid", "allow_inf_nan": False}  # for pyd
 
 def texts_of(column: "pd.Series[Any]") -> list[str]:
     """Convert cells to texts as in a CSV file; empty if missing."""
-    cells = column.to_numpy(dtype=object)
-    return [cell.strip() if isinstance(cell, str) else text_of(cell) for cell in cells]
+    return [text_of(cell) for cell in column.to_numpy(dtype=object)]
 
 
 def text_of(cell: Any) -> str:
-    """Convert a cell that is not a text; empty if missing."""
-    if isinstance(cell, Integral):
-        return str(cell)
-    if isinstance(cell, Real):
+    """Convert a cell to a text; empty if missing."""
+    if isinstance(cell, str):
+        return cell.strip()
+    if isinstance(cell, Real) and not isinstance(cell, Integral):
         number = float(cell)
         if math.isnan(number):
             return ""
@@ -223,20 +222,6 @@ def _number(text: str) -> float | None:
     return float(text) if is_number(text) else _WORDS.get(word.lstrip("+-"))
 
 
-def _finite_numbers(column: "pd.Series[Any]", rows: Sequence[str] | None = None) -> Values:
-    """Return the numbers of a numeric column; ``rows`` names them in an error."""
-    values, words = numbers_of(column)
-    wrong = words | (np.abs(values) > _LARGEST)
-    if wrong.any():
-        i = int(wrong.argmax())
-        place = f" in {rows[i]}" if rows else ""
-        raise UserError(
-            f"Column {column.name!r} must hold finite numbers, got "
-            f"{texts_of(column.iloc[[i]])[0]!r}{place}. Correct it, or leave the cell empty."
-        )
-    return values
-
-
 @dataclass(frozen=True)
 class NumericColumn:
     """Numbers; a missing one becomes the median, and an indicator is a column that marks them."""
@@ -285,14 +270,13 @@ class TableEncoding:
             if name == id_column:
                 continue
             column = frame[name].iloc[rows]
-            words = numbers_of(column)[1]
+            values, words = numbers_of(column)
+            missing = np.isnan(values)
             if words.any():
                 categorical.append(CategoricalColumn(name, _categories(column, words)))
-                continue
-            values = _finite_numbers(column)
-            if not np.isnan(values).all():
-                missing = bool(np.isnan(values).any())
-                numeric.append(NumericColumn(name, float(np.nanmedian(values)), missing))
+            elif not missing.all():
+                median = float(np.nanmedian(values))
+                numeric.append(NumericColumn(name, median, bool(missing.any())))
         return cls(tuple(numeric), tuple(categorical), id_column)
 
     @property
@@ -319,7 +303,16 @@ class TableEncoding:
                 )
         encoded: list[NDArray[Any]] = []
         for number in self.numeric:
-            values = _finite_numbers(frame[number.name], rows)
+            values, words = numbers_of(frame[number.name])
+            wrong = words | (np.abs(values) > _LARGEST)
+            if wrong.any():
+                i = int(wrong.argmax())
+                cell = text_of(frame[number.name].iloc[i])
+                place = f" in {rows[i]}" if rows else ""
+                raise UserError(
+                    f"Column {number.name!r} must hold finite numbers, got {cell!r}{place}. "
+                    "Correct it, or leave the cell empty."
+                )
             missing = np.isnan(values)
             encoded += [np.where(missing, number.median, values)]
             encoded += [missing] if number.indicator else []

@@ -175,7 +175,7 @@ def test_a_file_that_could_not_be_read_is_tried_again(files, monkeypatch):
         raise OSError(24, "Too many open files")
 
     with monkeypatch.context() as patch:
-        patch.setattr("layline.data.images.examine", fail)
+        patch.setattr(module, "examine", fail)
         assert len(find_bad(index_images(files))) == 5
     assert find_bad(index_images(files)) == {}
 

@@ -19,7 +19,7 @@ from layline.data.dataset import find_file, format_list
 from layline.data.labels import natural_key, natural_order
 from layline.data.splits import SPLIT_WORDS, find_groups
 from layline.data.tables import EXCEL_SUFFIXES, TEXT_SUFFIXES, TableFile, read_table_file, texts_of
-from layline.utils.validation import UserError
+from layline.utils.validation import UserError, require
 
 # fmt: off
 _IMAGE_SUFFIXES = frozenset({
@@ -180,12 +180,16 @@ def _suffix(name: str) -> str:
     return os.path.splitext(name)[1].lower()  # noqa: PTH122
 
 
-@cache
 def _readable_suffixes() -> frozenset[str]:
-    from layline.data.images import READS_AVIF
-
     heic = _HEIC_SUFFIXES if find_spec("pillow_heif") else set()
-    return _IMAGE_SUFFIXES | heic | ({".avif"} if READS_AVIF else set())
+    return _IMAGE_SUFFIXES | heic | ({".avif"} if reads_avif() else set())
+
+
+@cache
+def reads_avif() -> bool:
+    """Check whether this Pillow reads AVIF."""
+    features = require("PIL.features", extra="images", needed_by="reading images")
+    return "avif" in features.modules and bool(features.check("avif"))
 
 
 def is_image(name: str) -> bool:

@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layline.data.dataset import Dataset, Images, Indices, format_lines, format_list
+from layline.data.image_cache import index_images
+from layline.data.images import ImageFiles, thread_map
 from layline.utils.validation import check_known, require
 
 MODES = {
@@ -101,9 +103,6 @@ def hash_picture(pixels: NDArray[np.uint8]) -> bytes:
 
 def _fingerprints(images: Images, near: bool) -> list[tuple[Hashable, bytes]]:
     """Return what exact duplicates have in common, and the perceptual hash, of each image."""
-    from layline.data.image_cache import index_images
-    from layline.data.images import ImageFiles, thread_map
-
     if isinstance(images, ImageFiles):
         rows = enumerate((index_images(images, hashes=True) if near else images).indexed_rows())
         # damaged files are duplicates of nothing

@@ -11,21 +11,19 @@ import sqlite3
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from layline.data.array_cache import ArrayCache, check_not_truncated
 from layline.data.dataset import Dataset, Images, Indices, Inputs, Pixels, format_lines
+from layline.data.images import ImageFiles, examine, pillow_version, thread_map, why_bad
 from layline.data.preprocessing import shrink, shrunk_shape
 from layline.utils.files import atomic_write, cache_folder
 from layline.utils.validation import UserError
-
-if TYPE_CHECKING:
-    from layline.data.images import ImageFiles
 
 Progress = Callable[[int], None]  # called with the number of images that are done
 _INDEX_FORMAT = 2
@@ -55,27 +53,24 @@ def index_files(
     dataset: Dataset, progress: Progress | None = None, verify: bool = False
 ) -> Dataset:
     """Look at the image files of a data set that are new or changed, or at all to verify them."""
-    from layline.data.images import ImageFiles
-
     if not isinstance(dataset.inputs, ImageFiles):
         return dataset
     return replace(dataset, inputs=index_images(dataset.inputs, progress, verify))
 
 
 def index_images(
-    images: "ImageFiles",
+    images: ImageFiles,
     progress: Progress | None = None,
     verify: bool = False,
     hashes: bool = False,
-) -> "ImageFiles":
+) -> ImageFiles:
     """Add to image files what is known about them, after reading those that are new or changed.
 
     Files that could not be read are tried again, and all of them with ``verify``.
     """
-    from layline.data.images import PILLOW, thread_map
-
     root = images.root.resolve()
-    key = _blake2b(os.fsencode(root) + f"\0{_INDEX_FORMAT}, Pillow {PILLOW}".encode()).hexdigest()
+    about = f"\0{_INDEX_FORMAT}, Pillow {pillow_version()}"
+    key = _blake2b(os.fsencode(root) + about.encode()).hexdigest()
     file, base = index_folder() / f"{key}.sqlite", str(root)
     known = {} if verify else _read(file)
     rows, unknown = {}, []
@@ -111,7 +106,6 @@ def _stamp(path: str | Path) -> tuple[int, int, int, int]:
 
 def _look(path: Path, hashes: bool) -> FileRow:
     from layline.data.duplicates import hash_picture
-    from layline.data.images import examine, why_bad
 
     row = FileRow(*_stamp(path))
     try:
@@ -169,8 +163,6 @@ def check_files(dataset: Dataset, skip_bad: bool = False) -> Dataset:
 
 def find_bad(images: Inputs) -> dict[int, str]:
     """Return why images cannot be read, by their place. Those without an index are decoded."""
-    from layline.data.images import ImageFiles, thread_map, why_bad
-
     if isinstance(images, ImageFiles) and images.rows is not None:
         return {place: row.fault for place, row in enumerate(images.rows) if row.fault}
     if not isinstance(images, Images) or images.decoded:
@@ -194,35 +186,23 @@ def describe_bad(names: Sequence[str], bad: Mapping[int, str]) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class CachedImages:
+class CachedImages(ImageFiles):
     """Image files that were decoded before; other processes open the cache themselves.
 
     All images are one array of bytes: the height and width of each, then its pixels. Names are not
     part of the key, so the data may be moved.
     """
 
-    files: "ImageFiles"
+    _: KW_ONLY
     key: str
     starts: Indices  # of each image
-    pixels: Pixels | None = field(repr=False)  # None if another process removed it
+    pixels: Pixels | None = field(repr=False)  # None if it was removed
 
     decoded = True
 
-    @property
-    def names(self) -> Sequence[str]:
-        """The paths of the files from their root."""
-        return self.files.names
-
-    def __len__(self) -> int:
-        return len(self.files)
-
     def subset(self, keep: Indices) -> Self:
         """Select images, in the order given; the pixels are shared."""
-        return replace(self, files=self.files.subset(keep), starts=self.starts[keep])
-
-    def digest(self) -> str:
-        """Hash the content of the files in their order."""
-        return self.files.digest()
+        return replace(super().subset(keep), starts=self.starts[keep])
 
     def load(self, index: int, at_least: int | None = None) -> Pixels:
         """Copy an image out of the cache, at the size that it was cached with."""
@@ -241,25 +221,24 @@ class CachedImages:
 
 
 def cache_images(
-    images: "ImageFiles", at_least: int, progress: Progress = lambda done: None
+    images: ImageFiles, at_least: int, progress: Progress = lambda done: None
 ) -> CachedImages:
     """Decode all images into the cache, or use the pixels that are there.
 
     Of the shorter side, ``at_least`` pixels are kept.
     """
-    from layline.data.images import PILLOW, thread_map
-
-    about = f"{_CACHE_FORMAT}, Pillow {PILLOW}, {images.digest()}, {at_least}"
+    about = f"{_CACHE_FORMAT}, Pillow {pillow_version()}, {images.digest()}, {at_least}"
     key = f"pixels-{_blake2b(about.encode()).hexdigest()}"
     rows = images.indexed_rows()
     shapes = [shrunk_shape(row.height, row.width, at_least) for row in rows]
     # JPEGs are decoded at a fraction of their size, which is rounded up
     sizes = [_HEADER + 3 * (height + 2) * (width + 2) for height, width in shapes]
     starts = np.cumsum([0, *sizes])
-    cached = CachedImages(replace(images, rows=rows), key, starts[:-1], ArrayCache().open(key))
+    root, names, opened = images.root, images.names, ArrayCache().open(key)
+    cached = CachedImages(root, names, rows, key=key, starts=starts[:-1], pixels=opened)
     if cached.pixels is not None:
         return cached
-    recorded = {"root": str(images.root.resolve()), "samples": len(images)}
+    recorded = {"root": str(root.resolve()), "samples": len(images)}
     writer = ArrayCache().writer(key, (int(starts[-1]),), np.uint8, recorded)
     first = int(np.searchsorted(starts, writer.done))  # a killed run continues
 
@@ -270,7 +249,7 @@ def cache_images(
         start, end = starts[place], starts[place + 1]
         content = np.array(image.shape[:2], dtype=np.int32).tobytes() + image.tobytes()
         if len(content) > end - start:
-            raise UserError(f"{images.names[place]} changed while it was read.")
+            raise UserError(f"{names[place]} changed while it was read.")
         writer.array[start : start + len(content)] = np.frombuffer(content, np.uint8)
         if (place + 1) % _COMMIT == 0 or place + 1 == len(images):
             writer.commit(int(end))

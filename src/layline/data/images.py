@@ -2,7 +2,8 @@
 
 Images are decoded upright, as RGB with eight bits. Transparent pixels become white, sixteen bits
 are divided by 257, the first of several frames is used, and color profiles are not applied. Every
-fault of a file is a :class:`BadImageError`.
+fault of a file is a :class:`BadImageError`. Pillow is imported when an image is decoded, since
+tables do not need it.
 """
 
 import errno
@@ -21,20 +22,16 @@ import joblib
 import numpy as np
 
 from layline.data.dataset import Indices, Pixels, read_content, require_path
-from layline.data.detect import describe_skipped, list_images
+from layline.data.detect import describe_skipped, list_images, reads_avif
 from layline.utils.validation import UserError, require
 
-require("PIL", extra="images", needed_by="reading images")
-import PIL  # noqa: E402
-from PIL import Image, ImageFile, ImageOps, features  # noqa: E402
-
 if TYPE_CHECKING:
+    from PIL.Image import Image
+
     from layline.data.image_cache import FileRow
 
-PILLOW: str = PIL.__version__
-READS_AVIF = "avif" in features.modules and bool(features.check("avif"))
 # no others: Pillow also opens PostScript, which is a program
-_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM", *(["AVIF"] if READS_AVIF else []))
+_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 _HEIC_BRANDS = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"}
 _Result = TypeVar("_Result")
 
@@ -140,12 +137,10 @@ class UserImages:
     def load(self, index: int, at_least: int | None = None) -> Pixels:
         """Decode an image, see :func:`decode`; an array is returned as it is."""
         item = self.items[index]
-        if isinstance(item, Path):
-            return decode(item, at_least)
-        if not isinstance(item, bytes):
+        if not isinstance(item, Path | bytes):
             return item
         try:
-            return decode(io.BytesIO(item), at_least)
+            return decode(item if isinstance(item, Path) else io.BytesIO(item), at_least)
         except BadImageError as error:
             raise BadImageError(error.why, self.names[index]) from error
 
@@ -182,8 +177,8 @@ def as_images(samples: Any) -> UserImages:
 
 def _as_sequence(samples: Any) -> Sequence[Any]:
     """Return the samples one by one; a single image is a sequence of one."""
-    single = str | Path | bytes | bytearray | memoryview | Image.Image
-    if isinstance(samples, single) or hasattr(samples, "read"):
+    content = isinstance(samples, str | Path | bytes | bytearray | memoryview)
+    if content or hasattr(samples, "read") or hasattr(samples, "getbands"):
         return [samples]
     if isinstance(samples, Sequence):
         return samples
@@ -201,7 +196,7 @@ def _list_folder(folder: Path, skipped: list[Path]) -> list[Path]:
 
 
 def _to_array(sample: Any, place: int) -> Pixels:
-    if isinstance(sample, Image.Image):
+    if hasattr(sample, "getbands"):  # an image of Pillow
         return to_pixels(sample.copy())
     array = np.asarray(sample)
     if array.ndim == 2:
@@ -237,11 +232,12 @@ def examine(
     file: Path | BinaryIO, at_least: int | None = None, most_pixels: int | None = None
 ) -> tuple[Pixels, tuple[int, int]]:
     """Decode an image as :func:`decode` does, and return its full height and width as well."""
+    pillow = require("PIL.Image", extra="images", needed_by="reading images")
     try:
         with file.open("rb") if isinstance(file, Path) else nullcontext(file) as stream:
             image = _identify(stream)
             width, height = image.size
-            if width * height > (most_pixels or Image.MAX_IMAGE_PIXELS or width * height):
+            if width * height > (most_pixels or pillow.MAX_IMAGE_PIXELS or width * height):
                 raise BadImageError(f"too large: {width}×{height} pixels")
             if at_least is not None and image.format != "HEIF":  # it would use the thumbnail
                 image.draft(None, (at_least, at_least))
@@ -253,8 +249,10 @@ def examine(
         raise BadImageError(why_bad(error), name) from error
 
 
-def to_pixels(image: "Image.Image") -> Pixels:
+def to_pixels(image: "Image") -> Pixels:
     """Convert an image of Pillow to RGB, upright: (height, width, 3)."""
+    from PIL import Image, ImageOps
+
     image.load()
     with suppress(Exception):  # damaged EXIF data do not make an image bad
         ImageOps.exif_transpose(image, in_place=True)
@@ -273,6 +271,8 @@ def to_pixels(image: "Image.Image") -> Pixels:
 
 def why_bad(error: Exception) -> str:
     """Return a short reason why an image cannot be read."""
+    from PIL import Image
+
     match error:
         case BadImageError():
             return error.why
@@ -289,10 +289,12 @@ def why_bad(error: Exception) -> str:
     return f"truncated or damaged: {text or type(error).__name__}"
 
 
-def _identify(stream: BinaryIO) -> "ImageFile.ImageFile":
+def _identify(stream: BinaryIO) -> "Image":
+    from PIL import Image, UnidentifiedImageError
+
     try:
-        return Image.open(stream, formats=_FORMATS)
-    except PIL.UnidentifiedImageError:
+        return Image.open(stream, formats=(*_FORMATS, "AVIF") if reads_avif() else _FORMATS)
+    except UnidentifiedImageError:
         stream.seek(0)
         start = stream.read(132)
         stream.seek(0)
@@ -301,8 +303,7 @@ def _identify(stream: BinaryIO) -> "ImageFile.ImageFile":
             raise BadImageError("HEIC; to read it, pip install layline[heic]")
         from pillow_heif import HeifImageFile  # without registering it with Pillow for everyone
 
-        image: ImageFile.ImageFile = HeifImageFile(stream)  # type: ignore[no-untyped-call]
-        return image
+        return HeifImageFile(stream)  # type: ignore[no-untyped-call]
     if not start:
         raise BadImageError("empty file")
     if start[128:132] == b"DICM":
@@ -310,6 +311,11 @@ def _identify(stream: BinaryIO) -> "ImageFile.ImageFile":
     if start[:4] in (b"II*\0", b"MM\0*"):
         raise BadImageError("damaged or unsupported TIFF; save it with 8 bits")
     raise BadImageError("not an image")
+
+
+def pillow_version() -> str:
+    """Return the version of Pillow, on which decoded pixels depend."""
+    return str(require("PIL", extra="images", needed_by="reading images").__version__)
 
 
 def thread_map(

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from layline.data.dataset import Images, Indices
+from layline.data.images import thread_map
 from layline.data.tables import Rows, TableEncoding
 from layline.geometry import decoding
 from layline.geometry.decoding import Decode, check_decode
@@ -93,8 +94,6 @@ class OnnxModel(Predictor):
         inputs = self.description.inputs
         if isinstance(inputs, TableEncoding):
             raise UserError("The model takes rows of a table, but the data are images.")
-        from layline.data.images import thread_map  # needs Pillow
-
         x = np.zeros((len(index), inputs.size, inputs.size, 3), np.uint8)
 
         def prepare(place: int) -> None:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from layline.data.dataset import Images, format_list
 from layline.data.detect import describe_skipped, is_image
+from layline.data.images import as_images
 from layline.data.tables import Rows, TableEncoding, as_rows
 from layline.geometry.decoding import Decode
 from layline.utils.validation import UserError
@@ -124,11 +125,7 @@ class Predictor(ABC):
     def read(self, samples: Any) -> Images | Rows:
         """Convert samples as in :meth:`predict` to images, which are not decoded yet, or rows."""
         inputs = self.description.inputs
-        if isinstance(inputs, TableEncoding):
-            return as_rows(samples, inputs)
-        from layline.data.images import as_images  # needs Pillow
-
-        return as_images(samples)
+        return as_rows(samples, inputs) if isinstance(inputs, TableEncoding) else as_images(samples)
 
     def _name_ranks(self, batches: list[NDArray[np.int64]]) -> NDArray[np.str_]:
         return np.array([self.classes[rank] for batch in batches for rank in batch], dtype=np.str_)

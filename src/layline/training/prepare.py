@@ -20,7 +20,7 @@ from layline.backbones.weights import load_weights
 from layline.data.array_cache import ArrayCache
 from layline.data.dataset import Dataset, Images, Inputs
 from layline.data.image_cache import cache_images
-from layline.data.images import PILLOW, ImageFiles
+from layline.data.images import ImageFiles, pillow_version
 from layline.data.labels import weigh_classes
 from layline.data.loaders import loader, sequential_batches
 from layline.data.preprocessing import SMALLEST_PARTS, ImagePreprocessing
@@ -261,7 +261,7 @@ def make_splits(
 
 def feature_key(backbone: Backbone, inputs: Inputs, preparation: object) -> str:
     """Name the features of a frozen backbone in the cache."""
-    about = [inputs.digest(), f"Pillow {PILLOW}", repr(preparation), backbone.name]
+    about = [inputs.digest(), f"Pillow {pillow_version()}", repr(preparation), backbone.name]
     about += [repr(backbone.body_options), fingerprint_body(backbone)]
     about.append(str(BACKBONES.plugin_of(backbone.name)))
     return "features-" + hashlib.blake2b("\n".join(about).encode(), digest_size=16).hexdigest()

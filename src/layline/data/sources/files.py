@@ -33,6 +33,7 @@ from layline.data.detect import (
     suggest_group_pattern,
     user_folders,
 )
+from layline.data.images import ImageArrays, ImageFiles
 from layline.data.labels import Array, order_names, parse_names, rank_labels
 from layline.data.splits import SPLIT_WORDS, assign_splits, find_groups, split_named
 from layline.data.tables import UnencodedRows, read_table_file
@@ -52,8 +53,6 @@ def read_folder(
     group_by: str | None = None,
 ) -> Dataset:
     """Read images whose folder is their class, below folders of the splits if there are any."""
-    from layline.data.images import ImageFiles
-
     if not root.is_dir():
         raise UserError(f"{root} is not a folder. {_TREE}")
     above: list[tuple[str, ...]] = [(name,) for name in _split_folders(root, classes)] or [()]
@@ -117,8 +116,6 @@ def read_manifest(
 
     Paths start from the folder ``images``; by default that of the file, or a subfolder.
     """
-    from layline.data.images import ImageFiles
-
     file = read_table_file(root, sheet, encoding)
     own = file.path.parent
     given = None if images is None else Path(images).expanduser()
@@ -206,8 +203,6 @@ def read_npz(
 
     Names of ``classes`` belong to the ranks 0, 1, …
     """
-    from layline.data.images import ImageArrays
-
     images, labels = _load_arrays(find_file(root, (".npz",)))
     shapes = {array.shape[1:] for array in images.values()}
     if len(shapes) > 1:

@@ -27,6 +27,8 @@ import numpy as np
 
 from layline.data.dataset import Dataset, Splits, require_path
 from layline.data.detect import list_images
+from layline.data.image_cache import find_bad, index_images
+from layline.data.images import ImageFiles
 from layline.utils.validation import UserError, check_boolean, check_known
 
 DECADES = ("1930s", "1940s", "1950s", "1960s", "1970s")
@@ -44,9 +46,6 @@ def read_historical_color(root: Path, *, partition: int = 0, proportional: bool 
 
     With ``proportional`` the splits are the same shares of however many images there are.
     """
-    from layline.data.image_cache import find_bad, index_images
-    from layline.data.images import ImageFiles
-
     check_boolean("proportional", proportional)
     # in the unpacked archive the folder decade_database is three levels down
     depths = ("", *("*/" * depth + "decade_database" for depth in range(5)))
@@ -110,8 +109,6 @@ def read_adience(root: Path, *, partition: int = 0, lists: str | Path | None = N
 
     Without ``lists``, the lists are at most two folders below the root.
     """
-    from layline.data.images import ImageFiles
-
     fold = f"test_fold_is_{partition}"
     folder = _find(root if lists is None else lists, (fold, f"*/{fold}", f"*/*/{fold}"), fold)
     parts = [list(_read_list(folder / f"age_{name}.txt")) for name in _LISTS]
@@ -153,8 +150,6 @@ def _read_list(file: Path) -> Iterator[tuple[str, int]]:
 
 def read_image_aesthetics(root: Path, *, partition: int = 0, category: str = "nature") -> Dataset:
     """Read one category; the root is the table, or the folder with it and that of the images."""
-    from layline.data.images import ImageFiles
-
     check_known("category", category, CATEGORIES)
     table = root if root.is_file() else _find(root, (_TABLE, f"*/{_TABLE}"), _TABLE)
     images = _find(table.parent, ("img_files", "../img_files"), "folder 'img_files'")

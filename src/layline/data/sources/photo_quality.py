@@ -15,6 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 from layline.data.dataset import Dataset, Pixels, Splits
+from layline.data.images import ImageArrays
 from layline.utils.validation import check_integer, check_known
 
 Crop = tuple[int, str, int, int, int]  # see plan_crops
@@ -41,8 +42,6 @@ def read_photo_quality(
     distortion: str = "all",
 ) -> Dataset:
     """Generate square crops; the partition is the seed, and ``distortion`` may be a single one."""
-    from layline.data.images import ImageArrays
-
     check_integer("partition", partition, 0)
     counts = {"train": per_class, "validation": validation_per_class, "test": test_per_class}
     for split, count in counts.items():

@@ -37,8 +37,7 @@ def list_sources(as_json: Json = False, plugins: Plugins = None) -> None:
 
     load_plugins(plugins or ())
     entries: list[dict[str, Any]] = []
-    own = ((name, spec, None) for name, spec in SOURCES.builtin.items())
-    for name, spec, plugin in (*own, *SOURCES.from_plugins()):
+    for name, spec, plugin in SOURCES.describe():
         about: dict[str, Any] = {"summary": str(spec), "origin": ""}
         if not isinstance(spec, PluginError):
             fields = ("summary", "origin", "backbone", "partitions", "needs_root")

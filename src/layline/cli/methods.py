@@ -1,6 +1,7 @@
 """``layline methods``: list the ordinal methods."""
 
 import json
+from itertools import groupby
 from typing import Any
 
 import typer
@@ -28,27 +29,25 @@ def methods(as_json: Json = False, plugins: Plugins = None) -> None:
     from layline.utils.registry import PluginError, load_plugins
 
     load_plugins(plugins or ())
-    entries = [_describe(name, spec) for name, spec in HEADS.builtin.items()]
-    for name, found, plugin in HEADS.from_plugins():
-        failed = isinstance(found, PluginError)
-        about = {"name": name, "error": str(found)} if failed else _describe(name, found)
-        entries.append({**about, "plugin": plugin})
+    entries: list[dict[str, Any]] = []
+    for name, spec, plugin in HEADS.describe():
+        entry: dict[str, Any] = {"name": name}
+        if isinstance(spec, PluginError):
+            entry["error"] = str(spec)
+        else:
+            fields = ("family", "summary", "reference", "decode")
+            entry |= {field: getattr(spec, field) for field in fields} | {"export": spec.exports}
+        entries.append(entry | ({"plugin": plugin} if plugin else {}))
     if as_json:
         typer.echo(json.dumps(entries, indent=2, ensure_ascii=False))
         return
-    width, family = max(len(entry["name"]) for entry in entries) + 2, ""
-    for entry in entries:
-        first, second = entry.get("summary", entry.get("error")), f"from {entry.get('plugin')}"
-        if "plugin" not in entry:
-            limit = "" if entry["export"] else "; cannot be exported"
-            second = f"{entry['reference']}; decode: {entry['decode']}{limit}"
-        heading = "plug-ins" if "plugin" in entry else entry["family"]
-        if heading != family:
-            typer.echo(typer.style(heading, bold=True))
-            family = heading
-        typer.echo(f"  {entry['name']:{width}}{first}\n  {'':{width}}{second}")
-
-
-def _describe(name: str, spec: Any) -> dict[str, Any]:
-    fields = {key: getattr(spec, key) for key in ("family", "summary", "reference", "decode")}
-    return {"name": name, **fields, "export": spec.exports}
+    width = max(len(entry["name"]) for entry in entries) + 2
+    for heading, group in groupby(entries, lambda e: "plug-ins" if "plugin" in e else e["family"]):
+        typer.echo(typer.style(heading, bold=True))
+        for entry in group:
+            origin = f"from {entry.get('plugin')}"
+            if "plugin" not in entry:
+                limit = "" if entry["export"] else "; cannot be exported"
+                origin = f"{entry['reference']}; decode: {entry['decode']}{limit}"
+            typer.echo(f"  {entry['name']:{width}}{entry.get('summary', entry.get('error'))}")
+            typer.echo(f"  {'':{width}}{origin}")

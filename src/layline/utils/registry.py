@@ -27,6 +27,7 @@ from layline.utils.validation import UserError, check_known
 
 T = TypeVar("T")
 _DICTIONARIES = ("HEADS", "BACKBONES", "SOURCES")
+_VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 class PluginError(UserError):
@@ -99,13 +100,9 @@ class Registry(Mapping[str, T]):
     def spec_options(self, spec: T) -> tuple[tuple[str, ...], bool]:
         """List the options of an entry, and tell whether it accepts any others."""
         parameters = inspect.signature(getattr(spec, self._build)).parameters.values()
-        options = [
-            each.name
-            for each in parameters
-            if each.name not in self._reserved
-            and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
-        ]
-        return tuple(options), any(each.kind is each.VAR_KEYWORD for each in parameters)
+        named = [each for each in parameters if each.kind not in _VARIABLE]
+        options = tuple(each.name for each in named if each.name not in self._reserved)
+        return options, any(each.kind is each.VAR_KEYWORD for each in parameters)
 
     def check_options(self, name: str, spec: T, options: Mapping[str, Any]) -> None:
         """Raise an error for an option that an entry does not take."""
@@ -128,8 +125,10 @@ class Registry(Mapping[str, T]):
                 "Install it, or pass its file or module as a plug-in if you trust it."
             )
 
-    def from_plugins(self) -> Iterator[tuple[str, T | PluginError, str]]:
-        """Yield the name, the entry (or what is wrong with it) and the plug-in of each entry."""
+    def describe(self) -> Iterator[tuple[str, T | PluginError, str]]:
+        """Yield each name with its entry (or what is wrong with it) and its plug-in, if any."""
+        for name, spec in self.builtin.items():
+            yield name, spec, ""
         for name, (plugin, offer) in self._offers().items():
             try:
                 yield name, self._import_entry(name, plugin, offer), str(plugin)

@@ -39,8 +39,8 @@ from layline.utils.validation import check_above, check_at_least, check_integer
 def squared_distances(x: Features, y: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
     """Compute the squared distance of each pair, without an (n, m, d) array.
 
-    The products are taken in float64: in float32 they would leave 1e-2 where zero should be. What
-    rounding leaves of the distance between two equal vectors is set to zero.
+    The products are computed in float64: in float32 the distance between equal vectors would be
+    about 1e-2. A distance that is only a rounding error is set to zero.
     """
     if not has_double(x.device):
         return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist").square()
@@ -69,7 +69,7 @@ def orthonormal_pair(plane: Float[Tensor, "2 d"]) -> Float[Tensor, "2 d"]:
     moves continuously during training.
     """
     u0, u1 = plane / lengths(plane)
-    for _ in range(2):  # the second pass removes what rounding left of u0 in u1
+    for _ in range(2):  # the second pass removes the rounding error of the first
         u1 = torch.addcmul(u1, torch.dot(u1, u0), u0, value=-1)
     return torch.stack([u0, u1 / lengths(u1)])
 

@@ -38,12 +38,12 @@ class Similarity(ABC):
 
     @abstractmethod
     def __call__(self, measured: PerClass) -> PerClass:
-        """Turn what was measured into logits, element by element."""
+        """Turn distances or cosines into logits, element by element."""
 
 
 @dataclass(frozen=True)
 class StudentT(Similarity):
-    """Equation (5): heavy tails, so a far feature still feels every proxy a little."""
+    """Equation (5): heavy tails, so that distant proxies keep some influence."""
 
     measure: ClassVar[Measure] = "squared_distances"
 

@@ -24,7 +24,7 @@ class OrdinalHead(nn.Module, ABC):
     A subclass defines ``_log_probs`` and, if it is not trained by maximum likelihood, ``_losses``.
     This class checks the input (values of ranks and weights on the CPU only, so that no training
     step waits for an accelerator). It computes in single precision or better, also under autocast:
-    probabilities of many classes do not survive half precision.
+    half precision is too coarse for the probabilities of many classes.
     """
 
     def __init__(self, num_classes: int, dim: int) -> None:
@@ -175,15 +175,14 @@ class OrdinalHead(nn.Module, ABC):
     def _check_features(self, features: Tensor, finite: bool = False) -> Tensor:
         parameter = next(self.parameters())
         _check_tensor("features", features, (None, self.dim), parameter.device)
-        readable = finite and not features.is_meta and not torch.compiler.is_compiling()
-        # a sum can overflow although its terms are finite
-        if readable and not features.sum().isfinite() and not features.isfinite().all():
+        readable = not features.is_meta and not torch.compiler.is_compiling()
+        if finite and readable and not features.isfinite().all():
             raise UserError("features must be finite, got NaN or infinity")
         return features.to(torch.promote_types(parameter.dtype, torch.float32))
 
     def _check_ranks(self, ranks: Tensor, features: Tensor) -> Tensor:
         if len(features) == 0:
-            raise UserError("features must hold at least one sample, got none")
+            raise UserError("features must have at least one sample, got none")
         _check_tensor("ranks", ranks, (len(features),), features.device)
         if ranks.is_floating_point() or ranks.dtype == torch.bool:
             raise UserError(f"ranks must be integers, got {ranks.dtype}: convert with .long()")

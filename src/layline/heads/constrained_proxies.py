@@ -50,14 +50,14 @@ class ConstrainedProxies(OrdinalHead):
     features of length 512.
 
     Args:
-        layout: Where the proxies lie.
+        layout: Places the proxies.
         similarity: Turns a distance or a cosine into a logit.
         smoothing: The distribution that the unimodal loss pulls Q towards; None for no such loss.
-        target: What P is matched to: ``"proxies"``, their own Q; or ``"onehot"``, the label alone,
-            by cross entropy; or the share t of Q between the two, such as 0.2.
+        target: What P should match: ``"proxies"`` is Q, ``"onehot"`` is the label, by cross
+            entropy, and a number such as 0.2 is the share t of Q in a mixture of both.
         alpha: Weight α of the unimodal loss.
-        unimodal_over: What the unimodal loss is averaged over: the samples of the ``"batch"``, as
-            in the paper, or all ``"classes"``, which also reaches rare ones.
+        unimodal_over: Whether the unimodal loss is averaged over the samples of the ``"batch"``,
+            as in the paper, or over all ``"classes"``, so that it also reaches rare ones.
         rps: Weight r of the squared differences of the cumulative probabilities from the label's.
         prior: Whether every class has a learned number that is added to its logit. P is then not
             always unimodal, and the prediction not always the nearest proxy.
@@ -140,7 +140,7 @@ class ConstrainedProxies(OrdinalHead):
         if self.rps:
             losses = losses + self.rps * geometry.squared_emd(log_p.exp(), ranks)
         if self.smoothing is not None:
-            # e^-60 counts for nothing, and arithmetic with denormal numbers is slow
+            # terms below e^-60 are negligible, and arithmetic with denormal numbers is slow
             log_u = self.smoothing.log_u(rows, self.num_classes).clamp(min=-60).to(log_q.dtype)
             unimodal = geometry.kl(log_u, log_q)  # equation (11)
             if self.unimodal_over == "classes":

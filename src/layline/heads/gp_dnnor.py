@@ -154,7 +154,7 @@ def _inverse_softplus(positive: float) -> float:
 
 
 def with_tails(edges: Float[Tensor, "*n m"]) -> Float[Tensor, "*n m+2"]:
-    """Add an edge on either side that stands for infinity, but has a gradient."""
+    """Add an edge on either side that represents infinity, but has a gradient."""
     first = edges[..., :1].clamp(max=0) - TAIL
     last = edges[..., -1:].clamp(min=0) + TAIL
     return torch.cat([first, edges, last], dim=-1)

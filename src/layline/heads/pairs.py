@@ -165,7 +165,7 @@ def mean_triplet_hinge(
 def symmetric_kl(mean: Features, log_variance: Features) -> Float[Tensor, "n n"]:
     r"""Compute KL(i‖j) + KL(j‖i) of all pairs of diagonal Gaussians by matrix products.
 
-    The logarithms cancel. What is left is the sum over dimensions of
+    The logarithms cancel. The result is the sum over dimensions of
     :math:`\tfrac12 (\sigma_i^2 + (\mu_i - \mu_j)^2) / \sigma_j^2 - \tfrac12`, in both directions.
     """
     mean = mean - mean.mean(dim=0).detach()  # a shift changes no distance, and saves digits

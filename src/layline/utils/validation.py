@@ -11,7 +11,7 @@ _T = TypeVar("_T")
 
 
 class UserError(ValueError):
-    """A mistake in what the user gave: data, settings, files or arguments.
+    """A mistake in the data, settings, files or arguments that the user gave.
 
     The command line shows its message in one line. Every other exception is a bug of ours and keeps
     its traceback.

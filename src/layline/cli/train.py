@@ -50,81 +50,6 @@ _CHOSEN = {
 }
 
 
-class TrainCommand(TyperCommand):
-    """The command, with an option for each setting; they are made when they are needed."""
-
-    _complete = False
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Give the options, those of the settings first."""
-        if not self._complete:
-            made = _make_command()
-            self.params, self.callback, self._complete = made.params, made.callback, True
-        return super().get_params(ctx)
-
-
-def _make_command() -> Any:
-    """Let typer make the command, with an option for each setting that has a panel."""
-    from layline.training.config import SETTINGS
-
-    parameters = list(inspect.signature(train).parameters.values())
-    for place, setting in enumerate(each for each in SETTINGS.values() if each.panel is not None):
-        flag = "--" + setting.name.replace("_", "-")
-        kind: Any = setting.kind
-        if setting.name == "plugins":
-            flag, kind = "--plugin", list[str]
-        elif kind is bool:
-            flag = f"{flag}/--no-{flag[2:]}"
-        elif setting.name == "budget":  # read by the configuration
-            kind = str
-        option = typer.Option(
-            flag,
-            help=setting.help,
-            metavar="|".join(setting.choices) or None,
-            rich_help_panel=setting.panel,
-            show_default=_describe_default(setting) or False,
-        )
-        keyword, annotation = inspect.Parameter.KEYWORD_ONLY, Annotated[kind | None, option]
-        parameter = inspect.Parameter(setting.name, keyword, default=None, annotation=annotation)
-        parameters.insert(1 + place, parameter)
-
-    def command(**options: Any) -> None:
-        train(**options)
-
-    in_order = [each.replace(kind=each.KEYWORD_ONLY) for each in parameters]
-    command.__signature__ = inspect.Signature(in_order)  # type: ignore[attr-defined]
-    command.__annotations__ = {each.name: each.annotation for each in parameters}
-    app = typer.Typer(add_completion=False)
-    app.command()(command)
-    return typer.main.get_command(app)
-
-
-def _describe_default(setting: "Setting") -> str:
-    """Describe the default of a setting, and how the recipes differ in it."""
-    from layline.training.config import combine, setting_at
-    from layline.training.recipes import RECIPES
-
-    recipes_of: dict[str, list[str]] = {}
-    for recipe, chosen in RECIPES.items():
-        own = {"recipe": "modern", "backbone": {"name": chosen.backbone}}
-        value = setting_at(combine(own, chosen.settings), setting.path)
-        text = _text(setting.default if value is None else value)
-        if recipe == "modern":
-            text = _CHOSEN.get(setting.name, text)
-        recipes_of.setdefault(text, []).append(recipe)
-    return "; ".join(
-        text if "modern" in recipes else f"{', '.join(recipes)}: {text}"
-        for text, recipes in recipes_of.items()
-        if text
-    )
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
-
-
 def train(
     source: Annotated[
         str | None,
@@ -154,13 +79,12 @@ def train(
     from layline.training import run as runs
     from layline.utils.devices import is_first_process
 
-    if options.get("decode") is not None:
+    if options["decode"] is not None:
         options["decode"] = read_decode(options["decode"], lambda: _names(options["classes"]))
-    options["plugins"] = list(options.get("plugins") or ()) or None
+    options["plugins"] = options["plugins"] or None
+    settings = read_settings(config, set_)
     try:
-        run = runs.train(
-            source, settings=read_settings(config, set_), out=out, resume=resume, **options
-        )
+        run = runs.train(source, settings=settings, out=out, resume=resume, **options)
     except runs.Stopped as stop:
         if is_first_process():
             text = f"{stop.how}. Resume with\n  layline train --resume {stop.folder}"
@@ -179,7 +103,78 @@ def _names(classes: str | None) -> list[str]:
     return [name.strip() for name in classes.split(",")]
 
 
-_signature = inspect.signature(train)
-train.__signature__ = _signature.replace(  # type: ignore[attr-defined]
-    parameters=[each for each in _signature.parameters.values() if each.kind != each.VAR_KEYWORD]
-)
+# The options of the settings are made when they are needed, because that imports PyTorch. Typer
+# reads options from the signature of a function.
+
+_SOURCE, *_OTHERS, _ = inspect.signature(train).parameters.values()
+
+
+def _set_signature(*settings: inspect.Parameter) -> None:
+    train.__signature__ = inspect.Signature([_SOURCE, *settings, *_OTHERS])  # type: ignore[attr-defined]
+
+
+_set_signature()
+
+
+class TrainCommand(TyperCommand):
+    """The command, with an option for each setting that has a panel in the help."""
+
+    _complete = False
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the options, those of the settings first."""
+        if not self._complete:
+            from layline.training.config import SETTINGS
+
+            _set_signature(*(_make_option(each) for each in SETTINGS.values() if each.panel))
+            app = typer.Typer(add_completion=False)
+            app.command()(train)
+            made: Any = typer.main.get_command(app)
+            self.params, self.callback, self._complete = made.params, made.callback, True
+        return super().get_params(ctx)
+
+
+def _make_option(setting: "Setting") -> inspect.Parameter:
+    flag = "--" + setting.name.replace("_", "-")
+    kind: Any = setting.kind
+    if setting.name == "plugins":
+        flag, kind = "--plugin", list[str]
+    elif kind is bool:
+        flag = f"{flag}/--no-{flag[2:]}"
+    elif setting.name == "budget":  # the configuration reads it
+        kind = str
+    option = typer.Option(
+        flag,
+        help=setting.help,
+        metavar="|".join(setting.choices) or None,
+        rich_help_panel=setting.panel,
+        show_default=_describe_default(setting) or False,
+    )
+    either, annotation = inspect.Parameter.POSITIONAL_OR_KEYWORD, Annotated[kind | None, option]
+    return inspect.Parameter(setting.name, either, default=None, annotation=annotation)
+
+
+def _describe_default(setting: "Setting") -> str:
+    """Describe the default of a setting, and how the recipes differ in it."""
+    from layline.training.config import combine, setting_at
+    from layline.training.recipes import RECIPES
+
+    recipes_of: dict[str, list[str]] = {}
+    for recipe, chosen in RECIPES.items():
+        own = {"recipe": "modern", "backbone": {"name": chosen.backbone}}
+        value = setting_at(combine(own, chosen.settings), setting.path)
+        text = _text(setting.default if value is None else value)
+        if recipe == "modern":
+            text = _CHOSEN.get(setting.name, text)
+        recipes_of.setdefault(text, []).append(recipe)
+    return "; ".join(
+        text if "modern" in recipes else f"{', '.join(recipes)}: {text}"
+        for text, recipes in recipes_of.items()
+        if text
+    )
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

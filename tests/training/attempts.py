@@ -11,6 +11,7 @@ import functools
 import importlib
 import itertools
 import json
+import multiprocessing
 import os
 import resource
 import signal
@@ -20,7 +21,6 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
-from threading import Timer
 
 import plotly.offline  # noqa: F401 - imported once for all attempts
 import sklearn.metrics  # noqa: F401
@@ -95,8 +95,11 @@ def kill_at_change(folder, number):
     sys.addaudithook(watch)
 
 
-def attempt(wanted, rank, port):
-    """Run the command in this process."""
+def attempt(wanted, rank, port, out, err):
+    """Run the command in this process, which becomes the leader of a new session."""
+    os.setsid()
+    os.dup2(out.fileno(), 1)
+    os.dup2(err.fileno(), 2)
     os.environ |= wanted.get("environment", {})
     if (count := wanted.get("processes", 1)) > 1:
         world = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
@@ -113,49 +116,22 @@ def attempt(wanted, rank, port):
     sys.argv = ["layline", *wanted["arguments"]]
     try:
         main()
-    except SystemExit as stop:
-        return stop.code or 0
-    return 0
-
-
-def fork(wanted, rank, port, out, err):
-    """Run the command in a new process, the leader of a new session."""
-    if child := os.fork():
-        return child
-    code = 70
-    try:
-        os.setsid()
-        os.dup2(out.fileno(), 1)
-        os.dup2(err.fileno(), 2)
-        code = attempt(wanted, rank, port)
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
     finally:
         atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
 
 
-def kill(children):
-    for child in children:
-        with suppress(ProcessLookupError):
-            os.kill(child, signal.SIGKILL)
-
-
-def wait_for(children):
+def wait_for(children, seconds):
     """Wait for all processes; if one fails, end the others, as a launcher does."""
-    codes, timers = {}, []
-    while len(codes) < len(children):
-        child, status = os.wait()
-        codes[child] = os.waitstatus_to_exitcode(status)
-        if codes[child]:  # the others may end by themselves, unless it was killed
-            patience = 60 if codes[child] > 0 else 0
-            timers.append(Timer(patience, kill, [set(children) - codes.keys()]))
-            timers[-1].start()
-    for timer in timers:
-        timer.cancel()
-    return [codes[child] for child in children]
+    end = time.monotonic() + seconds
+    while alive := [child for child in children if child.is_alive()]:
+        if failed := [child.exitcode for child in children if child.exitcode]:
+            patience = 60 if min(failed) > 0 else 0  # of those that were not killed
+            end = min(end, time.monotonic() + patience)
+        if time.monotonic() >= end:
+            for child in alive:
+                child.kill()
+        time.sleep(0.01)
+    return [child.exitcode for child in children]
 
 
 def find_left(children, patience=60):
@@ -179,13 +155,16 @@ def answer(wanted):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        ranks = range(wanted.get("processes", 1))
-        children = [fork(wanted, rank, port, out, err) for rank in ranks]
-        timer = Timer(wanted.get("seconds", 600), kill, [children])
-        timer.start()
-        result = {"codes": wait_for(children)}
-        timer.cancel()
-        result["left"] = find_left(children)
+        children = [
+            multiprocessing.get_context("fork").Process(
+                target=attempt, args=(wanted, rank, port, out, err)
+            )
+            for rank in range(wanted.get("processes", 1))
+        ]
+        for child in children:
+            child.start()
+        result = {"codes": wait_for(children, wanted.get("seconds", 600))}
+        result["left"] = find_left([child.pid for child in children])
         for name, file in {"stdout": out, "stderr": err}.items():
             file.seek(0)
             result[name] = file.read().decode()

@@ -1,6 +1,5 @@
 """Callbacks of the trainer: display, signals, checkpoints, best model, snapshots, tracking."""
 
-import re
 import shutil
 import signal
 import threading
@@ -15,6 +14,7 @@ from types import FrameType
 import torch
 from accelerate import Accelerator
 from jaxtyping import Int
+from natsort import natsorted
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from safetensors import SafetensorError
@@ -101,8 +101,8 @@ class Checkpoints(Callback):
     def __init__(
         self, folder: RunFolder, processes: SeveralProcesses, log: Log, minutes: float
     ) -> None:
-        self._run, self._folder, self._log, self._wait = folder, folder.state, log, 60 * minutes
-        self._processes, self._accelerator = processes, processes.accelerator
+        self._run, self._folder, self._processes = folder, folder.state, processes
+        self._log, self._wait = log, 60 * minutes
         self._last: Path | None = None  # the one that was written or read last
         self._saved = time.monotonic()
 
@@ -122,7 +122,7 @@ class Checkpoints(Callback):
 
     def save_checkpoint(self, trainer: Trainer) -> None:
         """Write a checkpoint, and keep the one before it."""
-        state, average, accelerator = trainer.state, trainer.average, self._accelerator
+        state, average, accelerator = trainer.state, trainer.average, self._processes.accelerator
         place = self._folder / f"epoch-{state.epoch:05}-step-{state.step:07}"
         part = self._folder / ".saving"
         if accelerator.is_main_process:
@@ -157,7 +157,7 @@ class Checkpoints(Callback):
             try:
                 saved = torch.load(place / _PROGRESS, map_location="cpu", weights_only=True)
                 state, problem = TrainingState(**saved["state"]), ""
-                self._accelerator.load_state(str(place))
+                self._processes.accelerator.load_state(str(place))
                 if average is not None:
                     average.load_state_dict(saved["average"])
             except Exception as error:  # the content of a damaged file can be anything
@@ -177,8 +177,7 @@ class Checkpoints(Callback):
 
     def _list(self) -> list[Path]:
         """List the checkpoints, the oldest first."""
-        places = self._folder.glob("epoch-*-step-*")
-        return sorted(places, key=lambda place: [*map(int, re.findall(r"\d+", place.name))])
+        return natsorted(self._folder.glob("epoch-*-step-*"), key=lambda place: place.name)
 
 
 class Recording(Callback):

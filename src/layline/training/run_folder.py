@@ -80,10 +80,7 @@ class RunFolder:
             return
         ignored = {*self.path.glob(_PARTIAL), self.path / _LOCK}
         if not self.path.is_dir() or set(self.path.iterdir()) - ignored:
-            cure = ", or resume the run" if self.config.exists() else ""
-            raise UserError(
-                f"The output {self.path} exists and is not empty. Choose another folder{cure}."
-            )
+            raise UserError(f"The output {self.path} exists and is not empty. Choose another folder.")
 
     def lock(self) -> AbstractContextManager[object]:
         """Keep other processes from writing into the folder, until the context ends."""

@@ -194,10 +194,8 @@ class Trainer:
     def _flags(self, after_epoch: bool = False) -> tuple[float, float]:
         """Tell whether this process wants to stop, and whether it wants a checkpoint."""
         stop = any(callback.stop_requested() for callback in self.callbacks)
-        save = self.processes.is_main and any(
-            callback.checkpoint_due(after_epoch) for callback in self.callbacks
-        )
-        return float(stop), float(save)
+        due = any(callback.checkpoint_due(after_epoch) for callback in self.callbacks)
+        return float(stop), float(due and self.processes.is_main)
 
     def _save(self, stop: bool) -> None:
         self._check_weights()
@@ -233,20 +231,21 @@ class Trainer:
         """Predict the validation split, and record its loss and metrics."""
         keep = next((each.keep for each in self.callbacks if each.keep is not None), None)
         batches, decode = self._validation_loader, self.options.decode
-        network, processes = self.network, self.processes
         try:
-            found = predict_split(network, split, batches, processes, keep=keep, decode=decode)
+            predictions = predict_split(
+                self.network, split, batches, self.processes, keep=keep, decode=decode
+            )
         except FloatingPointError:  # a network may overflow only here
             self._check_finite(math.inf)
             raise
-        self._check_finite(found.loss)
-        record["validation_loss"] = found.loss
+        self._check_finite(predictions.loss)
+        record["validation_loss"] = predictions.loss
+        predicted = predictions.decisions[decode_name(decode)]
         for name, metric in CRITERIA.items():
-            predicted = found.decisions[decode_name(decode)]
             value = metric.function(split.ranks, predicted, sample_weight=split.weight)
             # the kappa is undefined where nothing varies: no better than chance
             record[f"validation_{name}"] = 0.0 if math.isnan(value) else value
-        return found
+        return predictions
 
     def _is_best(self, record: EpochRecord) -> bool:
         options, state = self.options, self.state
@@ -264,10 +263,9 @@ class Trainer:
     def _check_finite(self, value: float) -> None:
         """Stop if the loss or a weight is not finite; all processes have the same value."""
         if not math.isfinite(value):
-            state = self.state
             raise FloatingPointError(
-                f"Training diverged: the loss or a weight is not finite at step {state.step} of "
-                f"epoch {state.epoch}. Lower the learning rates, or standardize the inputs."
+                f"Training diverged: the loss or a weight is not finite at step {self.state.step} "
+                f"of epoch {self.state.epoch}. Lower the learning rates, or standardize the inputs."
             )
 
 

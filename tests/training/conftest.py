@@ -67,13 +67,6 @@ def outcome():
 
 
 @pytest.fixture(scope="session")
-def history():
-    """Read the records of the epochs."""
-
-    return lambda folder: [*map(json.loads, (folder / "history.jsonl").read_text().splitlines())]
-
-
-@pytest.fixture(scope="session")
 def crops():
     """Options for a run on a few crops, every step of it saved."""
     sizes = ("per_class=8", "validation_per_class=3", "test_per_class=3")
@@ -107,3 +100,18 @@ def table(tmp_path_factory):
     frame = pd.DataFrame(x, columns=[*"abc"]).assign(label=labels, split=parts)
     frame.to_csv(path, index=False)
     return path
+
+
+@pytest.fixture(scope="session")
+def options(table):
+    """Options for a run on the table."""
+    return ("table", "--root", table, "--dim", 4, "--epochs", 3)
+
+
+@pytest.fixture(scope="session")
+def whole(command, options, tmp_path_factory):
+    """An undisturbed run on the table, every step of it saved."""
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    saved = ("--set", "training.checkpoint_minutes=0", "--out", folder)
+    assert command("train", *options, *saved).exit_code == 0
+    return folder

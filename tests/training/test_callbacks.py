@@ -51,18 +51,6 @@ def test_an_event_stops_the_runs_of_its_thread():
     assert not Signals().stop_requested()
 
 
-@pytest.fixture(scope="module")
-def options(table):
-    return ("table", "--root", table, "--dim", 4, "--epochs", 3)
-
-
-@pytest.fixture(scope="module")
-def undisturbed(command, options, outcome, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs") / "whole"
-    assert command("train", *options, "--out", folder).exit_code == 0
-    return outcome(folder)
-
-
 @pytest.mark.parametrize(
     ("step", "signals", "message"),
     [
@@ -72,7 +60,7 @@ def undisturbed(command, options, outcome, tmp_path_factory):
     ],
 )
 def test_a_stopped_run_is_resumed_with_the_same_result(
-    monkeypatch, command, options, undisturbed, outcome, tmp_path, step, signals, message
+    monkeypatch, command, options, whole, outcome, tmp_path, step, signals, message
 ):
     folder = tmp_path / "run"
     function, calls = Trainer._step, []
@@ -91,7 +79,7 @@ def test_a_stopped_run_is_resumed_with_the_same_result(
     assert stopped.stderr.endswith(f"\n  layline train --resume {folder}\n")
     assert not (folder / "test.json").exists()
     assert command("train", "--resume", folder).exit_code == 0
-    assert outcome(folder) == undisturbed
+    assert outcome(folder) == outcome(whole)
 
 
 @pytest.mark.slow

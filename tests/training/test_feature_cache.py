@@ -1,7 +1,7 @@
 """Features of a frozen backbone: extracted once, shared by runs, exact."""
 
-from contextlib import contextmanager
 from types import SimpleNamespace
+from unittest.mock import MagicMock, call
 
 import numpy as np
 import pytest
@@ -42,23 +42,12 @@ def make_backbone(seed=0, **options):
     return backbones.create("convnet", 4, channels=4, **options).eval()
 
 
-class Log(list):
-    """Messages, and the numbers of samples that were done."""
-
-    __call__ = list.append
-
-    @contextmanager
-    def progress(self, what, total):
-        yield self.append
-
-
 def extract(backbone, images, log=None):
     config = resolve_config({"data": {"source": "photo-quality"}, "training": {"batch_size": 2}})
     dataset = SimpleNamespace(inputs=images)
     model = SimpleNamespace(backbone=backbone, description=SimpleNamespace(inputs=PREPARATION))
     processes = SeveralProcesses(Accelerator(cpu=True))
-    log = Log() if log is None else log
-    return extract_features(PreparedRun(config, dataset, model, processes, log))
+    return extract_features(PreparedRun(config, dataset, model, processes, log or MagicMock()))
 
 
 def test_the_features_are_those_of_the_body_and_are_read_the_second_time(images, monkeypatch):
@@ -76,16 +65,14 @@ def test_a_stopped_extraction_continues(images):
     for entry in ArrayCache().entries():
         ArrayCache().remove(entry.name)
 
-    class Stopping(Log):
-        def append(self, done):
-            if done == 40:
-                raise KeyboardInterrupt
-
+    log = MagicMock()
+    count = log.progress.return_value.__enter__.return_value
+    count.side_effect = [None, None, None, None, KeyboardInterrupt]
     with pytest.raises(KeyboardInterrupt):
-        extract(make_backbone(), images, Stopping())
-    log = Log()
+        extract(make_backbone(), images, log)
+    count.reset_mock(side_effect=True)
     rows = extract(make_backbone(), images, log)
-    assert log == [40, 48, 50]  # two pieces of 16 were finished
+    assert count.mock_calls == [call(40), call(48), call(50)]  # two pieces of 16 were finished
     np.testing.assert_array_equal(rows, whole)
 
 
@@ -105,10 +92,10 @@ def test_everything_the_features_depend_on_changes_the_key(images):
 
 def test_features_that_do_not_fit_into_the_cache_are_kept_in_memory(images, monkeypatch):
     monkeypatch.setenv("LAYLINE_CACHE_GB", "0.000001")
-    log = Log()
+    log = MagicMock()
     rows = extract(make_backbone(), images, log)
     assert not isinstance(rows, np.memmap)
-    assert log[0].startswith("The features are kept in memory: ")
+    assert log.call_args.args[0].startswith("The features are kept in memory: ")
     monkeypatch.delenv("LAYLINE_CACHE_GB")
     np.testing.assert_array_equal(rows, extract(make_backbone(), images))
 

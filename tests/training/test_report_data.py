@@ -27,7 +27,6 @@ from layline.training.report_data import (
     read_cells,
     samples_to_review,
     take_snapshot,
-    worst_mistakes,
     write_proxies,
     write_report_data,
 )
@@ -133,12 +132,6 @@ def make_evaluation(ranks, predicted, proba, names=(), ranges=None):
     return Evaluation({"decode": "mode"}, names, classes, ranks, predictions, ranges)
 
 
-def test_the_largest_error_comes_first_then_the_least_probable_label():
-    evaluation = make_evaluation(RANKS, PREDICTED, PROBA)
-    assert worst_mistakes(evaluation, 10) == [3, 1, 5, 2]
-    assert worst_mistakes(evaluation, 2) == [3, 1]
-
-
 def test_contradicted_labels_come_first_then_the_least_certain():
     ranks, predicted = np.array([0, 0, 1, 2, 1]), np.array([0, 2, 1, 0, 0])
     proba = np.array(
@@ -167,6 +160,7 @@ def test_mistakes_and_review_share_small_thumbnails(tmp_path):
     most = ReportConfig(mistakes=10, review=3)
     write_report_data(folder, evaluation, inputs, torch.arange(6), model, most)
     mistakes, review = (json.loads(p.read_text()) for p in (folder.mistakes, folder.review))
+    # the largest error first, then the least probable label
     assert [record["name"] for record in mistakes] == ["d", "b", "\udcff.jpg", "c"]
     assert mistakes[0] == {
         **{"name": "d", "true": "low", "predicted": "high", "image": "000003.jpg"},

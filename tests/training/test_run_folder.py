@@ -31,8 +31,7 @@ def test_only_a_new_or_empty_folder_is_new(tmp_path):
             RunFolder(path).check_new()
 
 
-def test_a_locked_run_is_neither_started_nor_resumed(command, table, tmp_path, monkeypatch):
-    options = ("table", "--root", table, "--dim", 4, "--epochs", 1, "--no-report")
+def test_a_locked_run_is_neither_started_nor_resumed(command, options, tmp_path, monkeypatch):
     folder = RunFolder(tmp_path / "new")
     with folder.lock():
         refused = command("train", *options, "--out", folder.path)

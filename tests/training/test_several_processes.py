@@ -48,10 +48,11 @@ def by_two(attempt, uneven, tmp_path_factory):
     return folder
 
 
-def test_validation_and_test_are_exact(by_two, history):
+def test_validation_and_test_are_exact(by_two):
     """Each record is what a single process finds on the same weights."""
     folder = by_two
-    records, model, config = history(folder), load(folder), RunFolder(folder).read_config()
+    model, config = load(folder), RunFolder(folder).read_config()
+    records = RunFolder(folder).read_history()
     part = make_splits(config, read_data(config, QUIET), model.description)["validation"]
     best = json.loads((folder / "test.json").read_text())["epoch"]
     _, state = sorted((folder / "state").iterdir())
@@ -88,26 +89,20 @@ def test_a_run_of_two_that_is_killed_is_taken_up_again(attempt, by_two, uneven, 
 
 
 @pytest.fixture(scope="module")
-def rows(table):
-    """A run on rows, which needs fewer libraries than one on images."""
-    return ("table", "--root", table, "--dim", 4, "--epochs", 3, "--no-report")
-
-
-@pytest.fixture(scope="module")
-def rows_by_two(attempt, rows, tmp_path_factory):
+def rows_by_two(attempt, options, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "rows"
-    made = attempt("train", *rows, "--out", folder, processes=2)
+    made = attempt("train", *options, "--out", folder, processes=2)
     assert made.codes == [0, 0], made.stderr
     return folder
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_launchers(launcher, rows, rows_by_two, tmp_path):
+def test_launchers(launcher, options, rows_by_two, tmp_path):
     folder = tmp_path / "run"
     made = subprocess.run(
         [
             *(sys.executable, "-m", *LAUNCHERS[launcher], "-m", "layline", "train"),
-            *(*map(str, rows), "--out", folder),
+            *(*map(str, options), "--out", folder),
         ],
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -120,16 +115,18 @@ def test_launchers(launcher, rows, rows_by_two, tmp_path):
         assert (folder / name).read_bytes() == (rows_by_two / name).read_bytes()
 
 
-def test_rows_are_learned_from_as_by_one_process(attempt, rows, rows_by_two, history, tmp_path):
+def test_rows_are_learned_from_as_by_one_process(attempt, options, rows_by_two, tmp_path):
     """Without BatchNorm a step does not depend on how its samples are shared."""
     ways = {"one": (1, 1), "parts": (1, 3), "two in parts": (2, 2)}
-    runs = {"two": (load_file(rows_by_two / "best.safetensors"), history(rows_by_two))}
+    runs = {
+        "two": (load_file(rows_by_two / "best.safetensors"), RunFolder(rows_by_two).read_history())
+    }
     for name, (processes, parts) in ways.items():
         folder = tmp_path / name
         share = ("--set", f"training.accumulation={parts}")
-        made = attempt("train", *rows, *share, "--out", folder, processes=processes)
+        made = attempt("train", *options, *share, "--out", folder, processes=processes)
         assert made.codes == [0] * processes, made.stderr
-        runs[name] = load_file(folder / "best.safetensors"), history(folder)
+        runs[name] = load_file(folder / "best.safetensors"), RunFolder(folder).read_history()
     weights, records = runs.pop("one")
     for others, other_records in runs.values():
         for name, tensor in weights.items():

@@ -19,6 +19,7 @@ from layline.training.callbacks import Checkpoints
 from layline.training.config import TrainingConfig
 from layline.training.optim import WeightAverage, make_optimizer, rate_factor, set_learning_rates
 from layline.training.recipes import RECIPES
+from layline.training.run_folder import RunFolder
 from layline.training.trainer import Callback, EpochBatches, Trainer
 from layline.utils.devices import Processes
 
@@ -31,24 +32,19 @@ def make_options(generator=None, **training):
     return replace(TrainingConfig(**training).options(), generator=generator)
 
 
-@pytest.fixture(scope="module")
-def train(command, table, tmp_path_factory):
+@pytest.fixture
+def train(command, options, tmp_path):
     """Train on the table; returns the folder and the result of the command."""
 
-    def run(*settings, root=table, epochs=3):
-        folder = tmp_path_factory.mktemp("runs") / "run"
-        options = [part for setting in settings for part in ("--set", setting)]
-        arguments = ("table", "--root", root, "--dim", 4, "--epochs", epochs, *options)
-        return folder, command("train", *arguments, "--out", folder)
+    def run(*settings):
+        own = [part for setting in settings for part in ("--set", setting)]
+        return tmp_path / "run", command("train", *options, *own, "--out", tmp_path / "run")
 
     return run
 
 
-@pytest.fixture(scope="module")
-def whole(train):
-    folder, result = train("training.checkpoint_minutes=0")
-    assert result.exit_code == 0
-    return folder
+def read_history(folder):
+    return RunFolder(folder).read_history()
 
 
 def change_result(monkeypatch, owner, name, number, change):
@@ -98,28 +94,25 @@ def test_short_epochs_are_saved_at_the_end_only_and_saving_changes_nothing(
 ):
     save = Mock(side_effect=Checkpoints.save_checkpoint, autospec=True)
     monkeypatch.setattr(Checkpoints, "save_checkpoint", lambda *given: save(*given))
-    folder, _ = train(epochs=3)
+    folder, _ = train()
     save.assert_called_once()
     assert outcome(folder) == outcome(whole)
 
 
-def test_patience_ends_a_run_also_when_it_is_resumed(train, command, history, outcome):
+def test_patience_ends_a_run_also_when_it_is_resumed(train, command, outcome):
     slow = ("training.learning_rate=1e-9", "training.head_learning_rate=1e-9")
-    folder, result = train(*slow, "training.patience=2", "training.ties=first", epochs=9)
-    assert result.exit_code == 0
-    assert len(history(folder)) == 3  # the first was the best, two more did not help
+    folder, _ = train(*slow, "training.patience=1", "training.ties=first")
+    assert len(read_history(folder)) == 2  # the first was the best, the second did not help
     before = outcome(folder)
     assert command("train", "--resume", folder).exit_code == 0
     assert outcome(folder) == before
-    more = ("--set", "training.patience=4")
-    assert command("train", "--resume", folder, *more).exit_code == 0
-    assert len(history(folder)) == 5
+    assert command("train", "--resume", folder, "--patience", 2).exit_code == 0
+    assert len(read_history(folder)) == 3
 
 
-def test_half_precision_on_a_cpu(train, history, whole):
-    half, result = train("training.precision=bf16")
-    assert result.exit_code == 0
-    losses = [[record["train_loss"] for record in history(folder)] for folder in (whole, half)]
+def test_half_precision_on_a_cpu(train, whole):
+    half, _ = train("training.precision=bf16")
+    losses = [[record["train_loss"] for record in read_history(folder)] for folder in (whole, half)]
     assert losses[0] != losses[1]
     assert losses[1] == pytest.approx(losses[0], rel=0.1)
 
@@ -208,14 +201,13 @@ def test_the_metric_selects_the_epoch(metric, better):
 
 def test_a_lower_loss_breaks_a_tie():
     few = samples(4, seed=1)  # soon predicted without a mistake
-    kept = {
-        ties: fit(network(), samples(), few, ties=ties, epochs=30) for ties in ("first", "loss")
-    }
-    errors = [record["validation_mae"] for record in kept["loss"].history]
-    equal = [i for i, error in enumerate(errors) if error == min(errors)]
-    losses = [record["validation_loss"] for record in kept["loss"].history]
-    assert kept["first"].best_epoch == 1 + equal[0]
-    assert kept["loss"].best_epoch == 1 + min(equal, key=lambda i: losses[i]) > 1 + equal[0]
+    first, by_loss = (
+        fit(network(), samples(), few, ties=ties, epochs=30) for ties in ("first", "loss")
+    )
+    least = min(record["validation_mae"] for record in first.history)
+    equal = [record for record in first.history if record["validation_mae"] == least]
+    assert first.best_epoch == equal[0]["epoch"] < by_loss.best_epoch
+    assert by_loss.best_loss == min(record["validation_loss"] for record in equal)
 
 
 class Weights(Callback):
@@ -299,22 +291,11 @@ def test_a_network_learns_also_without_validation():
     assert state.history[-1]["train_loss"] < 0.6 * state.history[0]["train_loss"]
 
 
-def test_accumulated_parts_make_the_same_steps_with_one_reduction_each():
-    class Counting(Processes):
-        count_of_sums = 0
-
-        def sum(self, values):
-            Counting.count_of_sums += 1
-            return super().sum(values)
-
-    models = []
-    for parts in (1, 3):
-        models.append(network("classification"))
-        options = make_options(epochs=2, batch_size=15, accumulation=parts)
-        Counting.count_of_sums = 0
-        Trainer(models[-1], samples(), None, options, Counting(CPU)).fit()
-        assert Counting.count_of_sums == 2 * (6 + 1)  # six steps, and the end of an epoch
-    for one, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
+def test_accumulated_parts_make_the_same_steps():
+    models = [network("classification") for _ in range(2)]
+    for model, parts in zip(models, (1, 3), strict=True):
+        fit(model, samples(), epochs=2, batch_size=15, accumulation=parts)
+    for one, other in zip(*(model.parameters() for model in models), strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=0)
 
 

@@ -80,7 +80,9 @@ class RunFolder:
             return
         ignored = {*self.path.glob(_PARTIAL), self.path / _LOCK}
         if not self.path.is_dir() or set(self.path.iterdir()) - ignored:
-            raise UserError(f"The output {self.path} exists and is not empty. Choose another folder.")
+            raise UserError(
+                f"The output {self.path} exists and is not empty. Choose another folder."
+            )
 
     def lock(self) -> AbstractContextManager[object]:
         """Keep other processes from writing into the folder, until the context ends."""

@@ -147,7 +147,7 @@ class ProportionalOdds(LinearHead):
 
 
 class StickBreaking(_ThresholdHead):
-    """Each rank in turn takes its share of what is left."""
+    """A chain of probabilities to stop at each rank."""
 
     @torch.no_grad()
     def _set_start_values(self) -> None:

@@ -146,7 +146,7 @@ class Emd(Classification):
 
 
 class Cdw(Classification):
-    """Wrong classes cost by their distance (CDW-CE, OLL).
+    """Wrong classes are penalized by their distance (CDW-CE, OLL).
 
     Args:
         alpha: Power α of the distance. The higher, the more far errors count.

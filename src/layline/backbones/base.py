@@ -111,9 +111,9 @@ class Backbone(nn.Module, ABC):
         self.last = make_last_layer(self.width, dim, hidden, dropout)
 
     def layer_groups(self, coarse: bool = False) -> list[list[nn.Parameter]]:
-        """Return the parameters of the body by layer, or by stage if ``coarse``, first ones first.
+        """Return the parameters of the body by layer, or by stage if ``coarse``, in their order.
 
-        A group of vectors only, such as a normalization, is part of the group before.
+        A group that has only vectors, such as a normalization, is merged into the previous one.
         """
         groups: list[list[nn.Parameter]] = []
         for group in self._groups(coarse):
@@ -146,7 +146,7 @@ class Backbone(nn.Module, ABC):
         return self
 
     def _groups(self, coarse: bool) -> Iterable[list[nn.Parameter]]:
-        """Return the parameters of the body by module; ``coarse`` is for larger networks."""
+        """Return the parameters of the body by module; small networks have no stages."""
         groups: dict[str, list[nn.Parameter]] = {}
         for name, parameter in self.named_parameters():
             if not name.startswith("last."):
@@ -225,7 +225,7 @@ class ImageBackbone(Backbone):
         return spec | last_layer_options(self.last)
 
     def normalize(self, x: Shaped[Tensor, "n 3 height width"]) -> Float[Tensor, "n 3 height width"]:
-        """Scale the channels to mean 0 and deviation 1, in the memory format that is fastest."""
+        """Standardize the channels, in the memory format that is fastest."""
         if x.ndim != 4 or x.shape[1] != 3:
             raise UserError(f"images must be (n, 3, height, width), got {tuple(x.shape)}")
         # CPUs and half precision are faster in channels_last; bytes are cheaper to permute

@@ -64,7 +64,7 @@ class TimmBackbone(ImageBackbone):
     Args:
         model: timm's name, such as ``vgg16`` or ``resnet18.a1_in1k``, or ``hf-hub:owner/name``.
         dim: Dimension d of the features.
-        architecture: timm's name of a network of the hub; by default the hub is asked.
+        architecture: timm's name of a network of the hub; by default read from the hub.
         arguments: timm's arguments of a network of the hub.
         drop_rate: Dropout in front of the last layer, and wherever else timm has it for this
             network; by default 0.5 for a VGG, as published.

@@ -94,8 +94,8 @@ def read_fit_data(
     x, labels, weight = _check_samples(estimator, X, y, sample_weight, reset=not resume)
     check_classification_targets(labels)
     group_of = _check_groups(groups, len(labels))
-    counted = np.flatnonzero(weight)
-    labels, weight = labels[counted], weight[counted]
+    used = np.flatnonzero(weight)  # rows of weight zero are ignored
+    labels, weight = labels[used], weight[used]
     order = categorical_order(y) if estimator.classes is None else estimator.classes
     if resume:
         known = estimator.classes_.tolist()
@@ -104,12 +104,12 @@ def read_fit_data(
         order = known
     classes, ranks = order_classes(labels, order)
     factors = weigh_classes(estimator.class_weight, classes, ranks, weight)
-    own = None if group_of is None else group_of[counted].tolist()
-    splits = _draw_splits(estimator, ranks, own, has_validation=validation is not None)
+    used_groups = None if group_of is None else group_of[used].tolist()
+    splits = _draw_splits(estimator, ranks, used_groups, has_validation=validation is not None)
     encoding = estimator.encoding_ if resume else None
     if estimator._takes_table and encoding is None:
-        encoding = _fit_encoding(estimator, x, counted[splits.train])
-    samples = Samples(_encode(estimator, x, encoding)[counted], ranks, weight)
+        encoding = _fit_encoding(estimator, x, used[splits.train])
+    samples = Samples(_encode(estimator, x, encoding)[used], ranks, weight)
     held_out = samples.take(splits.validation)
     if validation is not None:
         x, labels, weight = _check_samples(estimator, *validation, reset=False)

@@ -188,8 +188,7 @@ def train(**given):
 
 # One real use of each extra; what it says of those that are missing is in the first.
 USES = {
-    "images": SMALL
-    + """
+    "images": """
 run = train()
 assert 0 <= run.metrics["accuracy"] <= 1 and run.report is None
 assert layline.load("run").predict("photos.png/mild/0.png")[0] in ("mild", "moderate", "severe")
@@ -205,14 +204,12 @@ for name in ("mild", "severe"):
     Path("photos.heic", name, "a.heic").write_bytes(b"x")
 refused("heic", "data check photos.heic")
 """,
-    "images,report": SMALL
-    + """
+    "images,report": """
 assert "plotly" in train().report.read_text()
 command("report run --out again.html")
 refused("cluster", "bench photos.png --methods arc --seeds 1 --dask tcp://127.0.0.1:1")
 """,
-    "heic,excel": SMALL
-    + """
+    "heic,excel": """
 import pandas, pillow_heif
 pillow_heif.register_heif_opener()
 photographs(".heic")
@@ -220,26 +217,23 @@ assert "36" in command("data check photos.heic")
 pandas.DataFrame({"a": range(30), "grade": [1, 2, 3] * 10}).to_excel("list.xlsx", index=False)
 assert "30" in command("data check list.xlsx --label grade")
 """,
-    "pretrained": SMALL
-    + """
+    "pretrained": """
 network = {"backbone": "tf_efficientnet_lite0", "weights": "bundled", "freeze": True, "size": 32}
 run = train(**network, recipe="paper")
 assert run.model.predict("photos.png/mild/0.png").shape == (1,)
 """,
-    "cluster": """
+    "images,cluster": """
 import distributed, joblib
 with distributed.LocalCluster(1, 1, processes=False, dashboard_address=None) as cluster:
     with distributed.Client(cluster), joblib.parallel_backend("dask"):
         assert joblib.Parallel()(joblib.delayed(abs)(-n) for n in range(3)) == [0, 1, 2]
 """,
-    "export": SMALL
-    + """
+    "export": """
 train(recipe="paper")
 command("export run --out model.onnx")
 assert "photos.png/mild/0.png" in command("predict model.onnx photos.png/mild/0.png")
 """,
-    "serve": SMALL
-    + """
+    "serve": """
 import base64, json, threading, time, urllib.request
 import uvicorn
 from layline.serve import create_app
@@ -266,13 +260,13 @@ finally:
 
 @pytest.mark.parametrize("extras", USES)
 def test_an_extra_brings_what_its_use_needs(run, extras):
-    result = run(USES[extras], *extras.split(","))
+    result = run(SMALL + USES[extras], *extras.split(","))
     assert result.returncode == 0, result.stderr
 
 
 def test_a_library_that_is_not_declared_is_found(run):
     """The check of the check: without one of the libraries that ``images`` names, its use fails."""
-    result = run(USES["images"], "images", without=("tomli-w",))
+    result = run(SMALL + USES["images"], "images", without=("tomli-w",))
     assert result.returncode == 1
     assert "tomli_w" in result.stderr.strip().splitlines()[-1]
 

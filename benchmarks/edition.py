@@ -202,7 +202,7 @@ def first_table(frame: pd.DataFrame) -> str:
         }
         corrected = holm([line["p"] for line in lines.values()])
         for (other, line), p in zip(lines.items(), corrected, strict=True):
-            rows.append(f"{metric.title}, {decode}" if metric.decode else metric.title)
+            rows.append(metric.title_with(decode))
             numbers = [line[key] for key in ("wins", "ties", "losses")]
             numbers += [line[key] * metric.scale for key in ("difference", "low", "high")]
             own = Entry(note=first), Entry(ranks[first]), Entry(note=other), Entry(ranks[other])

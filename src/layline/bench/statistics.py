@@ -23,8 +23,6 @@ from jaxtyping import Float
 
 from layline import metrics
 
-UNDEFINED = "undefined"  # the error of a run that finished without this number
-POOLED = "all"  # the name of the mean over data sets, in place of a data set's
 _DECIMALS = 8  # a smaller difference is a rounding error
 _MIN_DATA = 5  # data sets for a bootstrap interval
 
@@ -43,6 +41,10 @@ class Metric:
     def own_decoding(self, decodings: Sequence[str]) -> str:
         """Choose the decoding with the best expected value, or the first if it is missing."""
         return self.decode if self.decode in decodings and self.decode else decodings[0]
+
+    def title_with(self, decode: str) -> str:
+        """Give the title and, where it matters, the decoding."""
+        return f"{self.title}, {decode}" if self.decode else self.title
 
     def caption(self, decode: str) -> str:
         """Describe the metric, its direction and, where it matters, the decoding."""
@@ -117,7 +119,7 @@ def summary(frame: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFrame
     values = finished_values(frame, metric)
     # the type of an error, as in "FloatingPointError: the loss is NaN"
     errors = frame["error"].fillna("").astype(str).str.partition(":")[0].str.strip()
-    errors = errors.mask((errors == "") & values.isna(), UNDEFINED)
+    errors = errors.mask((errors == "") & values.isna(), "undefined")
     runs = frame[list(by)].assign(value=values, error=errors, failed=(errors != "").astype(int))
     groups = runs.groupby(list(by), sort=False, dropna=False)
     return pd.DataFrame(
@@ -173,12 +175,11 @@ def intervals(
             index=["method", "seed"], columns="data", values="value", sort=False, dropna=False
         ).reindex(columns=frame["data"].unique())
         values = by_data.mean(axis="columns", skipna=False).rename("value").reset_index()
-        values = values.assign(data=POOLED)
+        values = values.assign(data="all")
     lines = []
-    for (data, method), group in values.groupby(["data", "method"], sort=False):
-        found = group["value"].dropna().to_numpy(dtype=np.float64)
-        mean = found.mean() if len(found) else float("nan")
-        lines.append((data, method, mean, *student_interval(found), len(found)))
+    for labels, group in values.groupby(["data", "method"], sort=False)["value"]:
+        found = group.dropna().to_numpy(dtype=np.float64)
+        lines.append((*labels, group.mean(), *student_interval(found), len(found)))
     columns = ["data", "method", "mean", "low", "high", "n"]
     return pd.DataFrame(lines, columns=columns).set_index(["data", "method"])
 
@@ -311,10 +312,6 @@ def signed_rank(differences: Float[np.ndarray, " n"]) -> float:
 
 def holm(p: Sequence[float] | Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
     """Correct several p-values for their number by Holm's step-down rule; NaN stays NaN."""
-    raw = np.asarray(p, dtype=np.float64)
-    corrected = np.full(raw.shape, np.nan)
-    order = np.argsort(raw, kind="stable")  # NaN comes last
-    order = order[~np.isnan(raw[order])]
-    factors = np.arange(len(order), 0, -1)
-    corrected[order] = np.minimum(np.maximum.accumulate(raw[order] * factors), 1.0)
-    return corrected
+    ordered = pd.Series(np.asarray(p, dtype=np.float64)).dropna().sort_values()
+    corrected = (ordered * np.arange(len(ordered), 0, -1)).cummax().clip(upper=1)
+    return np.asarray(corrected.reindex(range(len(p))))

@@ -138,8 +138,8 @@ def make_tables(frame: pd.DataFrame, grid: Grid) -> dict[str, Table]:
 
 def find_reference(frame: pd.DataFrame, reference: str) -> str | None:
     """Find the reference in a frame, with several recipes that of the first; None if alone."""
-    methods = [*frame["method"].unique()]
-    names = (reference, *(f"{reference} · {each}" for each in frame["recipe"].unique()[:1]))
+    methods = frame["method"].unique()
+    names = (reference, f"{reference} · {frame['recipe'].iloc[0]}")
     return next((name for name in names if name in methods and len(methods) > 1), None)
 
 
@@ -163,7 +163,7 @@ def leaderboard(frame: pd.DataFrame, decodings: Sequence[str]) -> Table:
             if own["n"].any():
                 counts = {"n": own["n"].sum(), "failed": int(own["failed"].fillna(1).sum())}
                 entries[str(method)] = Entry(own["mean"].mean() * metric.scale, **counts)
-        title = _title(metric, decode)
+        title = metric.title_with(decode)
         columns[Column(title, "", metric.digits, metric.lower_is_better)] = entries
     return Table.of_columns(
         "All data sets",
@@ -175,10 +175,6 @@ def leaderboard(frame: pd.DataFrame, decodings: Sequence[str]) -> Table:
             *ranks.notes,
         ),
     )
-
-
-def _title(metric: Metric, decode: str) -> str:
-    return f"{metric.title}, {decode}" if metric.decode else metric.title
 
 
 def _rank_entries(ranks: MeanRanks) -> dict[str, Entry]:
@@ -205,29 +201,19 @@ def summary_entries(
     frame: pd.DataFrame, metric: str, by: Sequence[str]
 ) -> dict[tuple[str, ...], Entry]:
     """Summarize a metric over the runs that share their labels, in the unit of tables."""
-    scale = METRICS[metric].scale
-
-    def number(value: float) -> float | None:
-        return None if pd.isna(value) else float(value) * scale
-
-    return {
-        labels: Entry(
-            mean=number(line["mean"]),
-            sd=number(line["sd"]) if line["n"] > 1 else None,
-            n=int(line["n"]),
-            failed=int(line["failed"]),
-            error=line["error"],
-        )
-        for labels, line in summary(frame, metric, by).to_dict("index").items()
-    }
+    found = summary(frame, metric, by)
+    found[["mean", "sd"]] *= METRICS[metric].scale
+    found["sd"] = found["sd"].where(found["n"] > 1)
+    lines = found.astype(object).where(found.notna(), None).to_dict("index")
+    return {labels: Entry(**line) for labels, line in lines.items()}
 
 
 def mean_rank_table(frame: pd.DataFrame, decodings: Sequence[str]) -> Table:
     """Give the mean rank of each method over data sets in several metrics, sorted by MAE."""
-    found: dict[str, MeanRanks] = {}
+    found = {}
     for name in ("mae", *(each for each in _RANKED_BY if each in measured(frame))):
         decode = METRICS[name].own_decoding(decodings)
-        found[_title(METRICS[name], decode)] = rank_methods(frame, name, decode)
+        found[METRICS[name].title_with(decode)] = rank_methods(frame, name, decode)
     first = next(iter(found.values()))
     return Table.of_columns(
         "Mean ranks over data sets, 1 is the best possible",
@@ -351,12 +337,9 @@ def to_csv(table: Table) -> str:
     return str(pd.DataFrame(rows).to_csv(index=False, lineterminator="\n"))
 
 
-def write_tables(folder: Path, named: Mapping[str, Table], latex: bool = False) -> list[Path]:
-    """Write tables as Markdown, CSV and, if wanted, LaTeX, and return the files."""
+def write_tables(folder: Path, named: Mapping[str, Table], latex: bool = False) -> None:
+    """Write tables as Markdown, CSV and, if wanted, LaTeX."""
     formats = {"md": to_markdown, "csv": to_csv, **({"tex": to_latex} if latex else {})}
-    files = []
     for name, table in named.items():
         for ending, convert in formats.items():
-            files.append(folder / f"{name}.{ending}")
-            write_text(files[-1], convert(table))
-    return files
+            write_text(folder / f"{name}.{ending}", convert(table))

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from layline import data, heads
+from layline import heads
 from layline.bench.paper import CATEGORIES, OVERALL, REPORTED, load_presets, load_reproductions
 from layline.bench.tables import to_markdown
 
@@ -194,12 +194,11 @@ def test_settings_roots_sources_and_partitions_of_a_user():
     own = SMALL.adapt("folder", {"folder": Path("photos")})
     assert len({cell.key for cell in REPRODUCTIONS["table-norm"].cells(own)}) == 2 * 5
     assert PAPER.adapt(partitions=2).data["nature"].seeds() == [0, 1]
+    assert PAPER.adapt(partitions=7).data["adience"].seeds() == [0, 1, 2, 3, 4]
     for wrong, message in (
-        (lambda: PAPER.adapt(partitions=7), "adience has 5 partitions, got 7"),
         (lambda: SMALL.adapt(roots={"adiance": Path("x")}), "adience"),
         (lambda: config(SMALL.adapt(settings={"training": {"seed": 3}})), "training.seed cannot"),
         (lambda: PAPER.check_roots(["adience"]), "folder of adience is missing"),
     ):
         with pytest.raises(ValueError, match=message):
             wrong()
-    assert data.SOURCES["adience"].partitions == 5

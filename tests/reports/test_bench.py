@@ -65,12 +65,12 @@ def test_the_diagram_is_written(bench):
 def test_figures_show_ranks_and_intervals(long_frame):
     frame = long_frame()
     ranking = rank_methods(frame, "mae", "mode")
-    figure = ranks_figure(ranking)
+    width = critical_difference(len(ranking.ranks), ranking.num_data)
+    figure = ranks_figure(ranking.ranks, width)
     (dots,) = figure["data"]
     np.testing.assert_allclose(dots["x"], ranking.ranks, atol=1e-5)
     assert dots["y"] == list(ranking.ranks.index)
     (band,) = figure["layout"]["shapes"]
-    width = critical_difference(len(ranking.ranks), ranking.num_data)
     assert band["x1"] - band["x0"] == pytest.approx(width)
     bounds = intervals(frame, "accuracy", "mode").loc["lev"]
     (dots,) = intervals_figure(bounds, METRICS["accuracy"])["data"]

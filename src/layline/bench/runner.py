@@ -112,14 +112,13 @@ class _Stop:
         self._timer.start()
 
     def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, *SHUTDOWN_SIGNALS):
-                self._before[number] = signal.signal(number, signal.SIG_IGN)
-            # joblib's tracker inherits SIG_IGN: if a signal to all processes of the group killed
-            # it, joblib would wait for ever
-            resource_tracker.ensure_running()
-            for ignored in self._before:
-                signal.signal(ignored, self.request)
+        for number in (signal.SIGINT, *SHUTDOWN_SIGNALS):
+            self._before[number] = signal.signal(number, signal.SIG_IGN)
+        # joblib's tracker inherits SIG_IGN: if a signal to all processes of the group killed it,
+        # joblib would wait for ever
+        resource_tracker.ensure_running()
+        for ignored in self._before:
+            signal.signal(ignored, self.request)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -232,7 +231,8 @@ def run_cell(cell: Cell, job: Job, place: int = 0) -> Outcome | None:
             load_plugins(cell.config.plugins or ())
             if cell.digest is not None and data_digest(cell.config) != cell.digest:
                 raise RuntimeError("The data changed since the grid was started. Start it again.")
-            with stopped_by(stop), _threads(cell.threads):
+            torch.set_num_threads(cell.threads)
+            with stopped_by(stop), threadpool_limits(cell.threads):
                 outcome = _train(cell, store, begin, job.command, place)
         except KeyboardInterrupt:
             if os.getpid() == job.process:
@@ -278,15 +278,14 @@ def _watch(job: Job) -> Iterator[threading.Event]:
     """Yield an event that is set when the grid is stopped, or its process is gone."""
     stop, over = threading.Event(), threading.Event()
 
-    def look() -> bool:
+    def look() -> None:
         is_orphan = job.process not in (0, os.getpid(), os.getppid())
         if is_orphan or (job.folder / _STOP).exists():
             stop.set()
-        return stop.is_set()
 
     def watch() -> None:
-        while not look() and not over.wait(_POLL):
-            pass
+        while not over.wait(_POLL):
+            look()
 
     look()
     thread = threading.Thread(target=watch, daemon=True)
@@ -296,18 +295,6 @@ def _watch(job: Job) -> Iterator[threading.Event]:
     finally:
         over.set()
         thread.join()
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """Set the number of threads of torch and of the numerical libraries."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        with threadpool_limits(count):
-            yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _gpus(config: Config) -> list[str]:

@@ -85,10 +85,9 @@ class Store:
 
     def check_folder(self) -> None:
         """Refuse a folder that contains something other than the results of a grid."""
-        names = {path.name for path in self.folder.iterdir()} if self.folder.exists() else set()
-        is_published = RESULTS in names and "cells" not in names
-        is_grid = bool({GRID, "cells"} & names) and not is_published
-        if not is_grid and any(not name.startswith(".") for name in names):
+        names = {path.name for path in self.folder.glob("[!.]*")}
+        is_published = RESULTS in names  # results without their runs
+        if names and "cells" not in names and (GRID not in names or is_published):
             raise UserError(
                 f"{self.folder} contains other files, which could be overwritten. Choose a new "
                 "folder for the results."
@@ -230,15 +229,14 @@ def _common(values: Sequence[Any]) -> Any:
 def _lock(path: Path, timeout: float = -1) -> Iterator[bool]:
     """Hold a lock; yield False if the file system does not support locks."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock, supported = FileLock(path, timeout=timeout), True
+    lock = FileLock(path, timeout=timeout)
     try:
         lock.acquire()
-    except Timeout:  # it is an OSError, too
-        raise
-    except (NotImplementedError, OSError):
-        supported = False
+    except (NotImplementedError, OSError) as error:
+        if isinstance(error, Timeout):
+            raise
     try:
-        yield supported
+        yield lock.is_locked
     finally:
         lock.release()
 

@@ -43,7 +43,7 @@ def reproduce(
         str | None, typer.Option(help="Data source to use in place of all of the paper's.")
     ] = None,
     partitions: Annotated[
-        int | None, typer.Option(min=1, help="Number of partitions of each data set.")
+        int | None, typer.Option(min=1, help="Most partitions of a data set.")
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="Number of epochs.")] = None,
     config: ConfigFile = None,

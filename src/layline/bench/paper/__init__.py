@@ -4,12 +4,11 @@ They are described in ``reproductions.toml``; their data and settings, the paper
 stand-ins, are in ``presets.toml``.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pandas as pd
 from pydantic import Field
@@ -74,7 +73,7 @@ class Preset(Section):
         roots: Mapping[str, Path] | None = None,
         partitions: int | None = None,
         settings: Mapping[str, Any] | None = None,
-    ) -> "Preset":
+    ) -> Self:
         """Use a source in place of all data, the folders of sources, or other settings."""
         roots, settings, data = roots or {}, settings or {}, dict(self.data)
         paper = load_presets()["paper"].data
@@ -87,9 +86,6 @@ class Preset(Section):
                 used = PresetData(source=source, partitions=used.partitions)
             elif paper[name].source in roots:
                 used = paper[name].model_copy(update={"partitions": used.partitions})
-            most = SOURCES[used.source].partitions
-            if partitions is not None and most is not None and partitions > most:
-                raise UserError(f"{name} has {most} partitions, got {partitions}.")
             update = {"partitions": partitions or used.partitions, "root": roots.get(used.source)}
             data[name] = used.model_copy(update=update)
         layouts = {method: combine(own, settings) for method, own in self.layouts.items()}
@@ -153,12 +149,10 @@ class Reproduction(Section):
 
     def data_sets(self) -> list[str]:
         """Name the data sets of the paper that it needs."""
-        names = [
-            name
-            for column in self.columns
-            for name in (CATEGORIES if column.data == OVERALL else (column.data,))
-        ]
-        return self.data or list(dict.fromkeys(names))
+        names = list(self.data)
+        for column in self.columns:
+            names += CATEGORIES if column.data == OVERALL else [column.data]
+        return list(dict.fromkeys(names))
 
     def variants(self, preset: Preset) -> list[Variant]:
         """List the methods with their options, and of a curve with each value."""
@@ -173,9 +167,10 @@ class Reproduction(Section):
             for x in method.values or self.values:
                 own["name"] = self._name(row, x)
                 if self.key == "dim":
-                    found.append(Variant(**own, settings={"head": {"dim": int(x)}}))
+                    own["settings"] = {"head": {"dim": int(x)}}
                 else:
-                    found.append(Variant(**{**own, "options": {self.key: x}}))
+                    own["options"] = {self.key: x}
+                found.append(Variant(**own))
         return found
 
     def cells(self, preset: Preset, threads: int = 1) -> list[Cell]:
@@ -236,7 +231,7 @@ class Reproduction(Section):
 
     def paper_numbers(self) -> dict[str, list[str]]:
         """Give the paper's numbers as it prints them, by the names of the methods."""
-        lines = (re.split(r"\s*\|\s*", line.strip()) for line in self.printed.strip().splitlines())
+        lines = (map(str.strip, line.split("|")) for line in self.printed.strip().splitlines())
         return {row: numbers for row, *numbers in lines}
 
     def _curve_table(self, frame: pd.DataFrame, preset: Preset) -> Table:

@@ -348,6 +348,8 @@ _TABLE = (
     ),
 )
 METRICS = {metric.name: metric for metric in _TABLE}
+RANK_METRICS = tuple(name for name, metric in METRICS.items() if metric.kind == "ranks")
+PROBABILITY_METRICS = tuple(name for name in METRICS if name not in RANK_METRICS)
 # What a model can be selected for; the decoding follows from it.
 CRITERIA = {name: METRICS[name] for name in ("mae", "accuracy", "qwk")}
 

@@ -47,8 +47,7 @@ def test_every_metric_is_that_of_layline_metrics(decode):
     }
     assert {name: found[name] for name in expected} == pytest.approx(expected)
     assert list(found["by_decoding"]) == ["mode", "median", "mean"]
-    of_ranks = [name for name, metric in metrics.METRICS.items() if metric.kind == "ranks"]
-    assert found["by_decoding"][decode] == {name: found[name] for name in of_ranks}
+    assert found["by_decoding"][decode] == {name: found[name] for name in metrics.RANK_METRICS}
     assert (found["decode"], found["samples"]) == (decode, 40)
     confusion = sklearn.metrics.confusion_matrix(ranks, chosen, labels=range(4))
     assert found["confusion"] == confusion.tolist()

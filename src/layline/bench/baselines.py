@@ -27,7 +27,7 @@ from layline.data.tables import Rows
 from layline.evaluation.evaluate import evaluate_split, measure
 from layline.evaluation.predictions import Predictions
 from layline.geometry.decoding import DECODINGS, Decode, decide, decode_name
-from layline.metrics import METRICS
+from layline.metrics import METRICS, PROBABILITY_METRICS
 from layline.model.calibration import Calibration, apply_temperature
 from layline.training.callbacks import Reporter
 from layline.training.config import Config, HeadConfig, Section, TrainingConfig
@@ -155,8 +155,7 @@ def fit_baseline(
     if test.log_probs.isnan().any():  # there are no probabilities
         certain = torch.nn.functional.one_hot(test.decisions["mode"], classes).double().log()
         numbers = measure(truth[splits.test], Predictions(certain, test.decisions), decode)
-        of_proba = [name for name, each in METRICS.items() if each.kind == "probabilities"]
-        numbers |= {"part": "test", **dict.fromkeys(of_proba), "ranges": []}
+        numbers |= {"part": "test", **dict.fromkeys(PROBABILITY_METRICS), "ranges": []}
     else:
         known, unseen = None, None
         if config.training.calibrate:

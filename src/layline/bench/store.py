@@ -22,7 +22,7 @@ import layline
 from layline.bench.grid import Cell, Grid
 from layline.bench.statistics import best_settings
 from layline.evaluation.prediction_file import plain_cell, safe_cell
-from layline.metrics import METRICS
+from layline.metrics import PROBABILITY_METRICS, RANK_METRICS
 from layline.training.run_folder import RunFolder
 from layline.utils.files import atomic_write, write_json
 from layline.utils.validation import UserError
@@ -31,10 +31,8 @@ GRID, RESULTS, ENVIRONMENT = "grid.toml", "results.csv", "environment.json"
 RUNNING = "running"  # has the process of a cell that is not finished
 _OUTCOME = "outcome.json"
 _RANGES = 0.9  # the coverage of the ranges whose width is recorded
-_OF_RANKS = tuple(name for name, metric in METRICS.items() if metric.kind == "ranks")
-_OF_PROBABILITIES = tuple(name for name, each in METRICS.items() if each.kind == "probabilities")
 _OF_RANGES = ("range_width", "range_coverage")
-_NUMBERS = (*_OF_RANKS, *_OF_PROBABILITIES, *_OF_RANGES, "criterion")
+_NUMBERS = (*RANK_METRICS, *PROBABILITY_METRICS, *_OF_RANGES, "criterion")
 # The parts of a run's environment.json that its outcome repeats.
 _ENVIRONMENT = (
     *("command", "layline", "commit", "torch", "numpy", "torchvision", "timm", "python"),
@@ -63,12 +61,12 @@ class Outcome:
     @classmethod
     def of_test(cls, test: Mapping[str, Any], run: RunFolder, **others: Any) -> Self:
         """Take the metrics from the numbers of a run's ``test.json``."""
-        same = {name: test[name] for name in _OF_PROBABILITIES}
+        same = {name: test[name] for name in PROBABILITY_METRICS}
         for each in test.get("ranges", []):
             if each["coverage"] == _RANGES:
                 same |= dict(zip(_OF_RANGES, (each["width"], each["measured"]), strict=True))
         numbers = {
-            decoding: {name: values[name] for name in _OF_RANKS} | same
+            decoding: {name: values[name] for name in RANK_METRICS} | same
             for decoding, values in test["by_decoding"].items()
         }
         whole = run.read_environment()

@@ -17,7 +17,7 @@ from layline.evaluation import diagnostics
 from layline.evaluation.prediction_file import certainty_columns, write_predictions
 from layline.evaluation.predictions import Predictions
 from layline.geometry.decoding import Decode, decode_name
-from layline.metrics import METRICS
+from layline.metrics import METRICS, PROBABILITY_METRICS, RANK_METRICS
 from layline.model.calibration import Range
 from layline.model.description import ModelDescription
 from layline.model.model import to_probabilities
@@ -39,10 +39,8 @@ def compute_metrics(
 def measure(ranks: Int[Tensor, " n"], predictions: Predictions, decode: Decode) -> dict[str, Any]:
     """Compute all metrics and the confusion matrix; ``by_decoding`` has those of all decodings."""
     proba, chosen = predictions.proba, decode_name(decode)
-    of_ranks = [name for name, metric in METRICS.items() if metric.kind == "ranks"]
-    of_proba = [name for name, metric in METRICS.items() if metric.kind == "probabilities"]
     by_decoding = {
-        name: compute_metrics(of_ranks, ranks, predicted)
+        name: compute_metrics(RANK_METRICS, ranks, predicted)
         for name, predicted in predictions.decisions.items()
     }
     confusion = np.zeros((proba.shape[1], proba.shape[1]), dtype=int)
@@ -50,7 +48,7 @@ def measure(ranks: Int[Tensor, " n"], predictions: Predictions, decode: Decode) 
     numbers: dict[str, Any] = {"samples": len(ranks), "decode": chosen}
     if not isinstance(decode, str):
         numbers["cost"] = float((confusion * decode).sum() / len(ranks))
-    numbers |= by_decoding[chosen] | compute_metrics(of_proba, ranks, proba)
+    numbers |= by_decoding[chosen] | compute_metrics(PROBABILITY_METRICS, ranks, proba)
     return numbers | {"by_decoding": by_decoding, "confusion": confusion.tolist()}
 
 

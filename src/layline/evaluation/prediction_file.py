@@ -58,8 +58,8 @@ def write_predictions(
             write_csv(file, columns, classes, proba, paths)
             return
         for *cells, shares in zip(*columns.values(), proba.tolist(), strict=True):
-            rounded = [float(_format_cell(share)) for share in shares]
             record = dict(zip(columns, cells, strict=True))
+            rounded = (float(_format_cell(share)) for share in shares)
             record["probabilities"] = dict(zip(classes, rounded, strict=True))
             file.write(json_text(record) + "\n")
 
@@ -136,19 +136,19 @@ class PredictedSamples:
 def read_predictions(path: Path) -> PredictedSamples:
     """Read a CSV file of predictions with true classes."""
     with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
-        header, *lines = csv.reader(file)
-    first = next(place for place, title in enumerate(header) if title.startswith("p_"))
-    classes = [title.removeprefix("p_") for title in header[first:]]
+        reader = csv.DictReader(file)
+        rows, titles = list(reader), reader.fieldnames or ()
+    classes = [title.removeprefix("p_") for title in titles if title.startswith("p_")]
     rank_of = {name: rank for rank, name in enumerate(classes)}
-    columns = {
-        title: [plain_cell(line[place]) for line in lines]
-        for place, title in enumerate(header[:first])
-    }
+
+    def column(title: str) -> list[str]:
+        return [plain_cell(row[title]) for row in rows]
+
     return PredictedSamples(
         classes=classes,
-        names=columns["path"],
-        ranks=np.array([rank_of[name] for name in columns["true"]]),
-        predicted=np.array([rank_of[name] for name in columns["predicted"]]),
-        proba=np.array([line[first:] for line in lines], dtype=np.float64),
-        groups=columns.get("group"),
+        names=column("path"),
+        ranks=np.array([rank_of[name] for name in column("true")]),
+        predicted=np.array([rank_of[name] for name in column("predicted")]),
+        proba=np.array([[row[f"p_{name}"] for name in classes] for row in rows], np.float64),
+        groups=column("group") if "group" in titles else None,
     )

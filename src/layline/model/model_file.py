@@ -5,6 +5,7 @@ after its shapes were compared with those of the stored tensors: a file that des
 is refused before any memory is allocated for it.
 """
 
+import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -98,8 +99,7 @@ def read_model_file(path: Path) -> tuple[ModelDescription, Tensors]:
         raise UserError(f"{path} does not describe a valid model: {error}") from None
     # Layline 0.2.0 called the backbone features
     return description, {
-        f"backbone.{name.removeprefix('features.')}" if name.startswith("features.") else name: t
-        for name, t in tensors.items()
+        re.sub(r"^features\.", "backbone.", name): t for name, t in tensors.items()
     }
 
 

@@ -70,7 +70,8 @@ def export(
         raise UserError(f"out must end in .onnx, got {out}")
     for library in ("onnx", "onnxscript", "onnxruntime"):
         require(library, extra="export", needed_by="export")
-    model = _find_model(run, plugins)
+    path: Any = getattr(run, "folder", run)
+    model = run if isinstance(run, OrdinalModel) else load(path, plugins=plugins)
     method = model.description.method
     if method in HEADS and not HEADS[method].exports:
         raise UserError(f"The method {method} cannot be exported: ONNX lacks an operation of it.")
@@ -84,9 +85,8 @@ def export(
     outputs = graph_outputs(description)
     proto = trace(Graph(model, coverage).eval(), x, graph_input(description)[0], outputs)
     proto.producer_name, proto.producer_version = "layline", __version__
-    proto.doc_string = describe_preparation(description.inputs)
-    entry = proto.metadata_props.add()
-    entry.key, entry.value = KEY, description.to_json()
+    proto.doc_string = _describe_preparation(description.inputs)
+    proto.metadata_props.add(key=KEY, value=description.to_json())
     content = proto.SerializeToString()
     difference = _compare(model, content, x, outputs, coverage)
     with atomic_write(out) as part:
@@ -94,7 +94,7 @@ def export(
     return Exported(out, outputs, len(x), difference, coverage)
 
 
-def describe_preparation(inputs: ImagePreprocessing | TableEncoding) -> str:
+def _describe_preparation(inputs: ImagePreprocessing | TableEncoding) -> str:
     """Explain how a sample becomes the input of the graph, for users of other runtimes."""
     if isinstance(inputs, TableEncoding):
         return (
@@ -146,18 +146,6 @@ class Graph(nn.Module):
         rank = decide(log_probs if self.decode == "mode" else exact, self.decode)
         ends = () if self.bound is None else find_ranges(exact, rank, self.bound)
         return log_probs, exact.to(log_probs.dtype), rank, *ends
-
-
-def _find_model(run: Any, plugins: Sequence[str | Path]) -> OrdinalModel:
-    if isinstance(run, OrdinalModel):
-        return run
-    place = getattr(run, "folder", run)
-    if not isinstance(place, str | Path):
-        raise UserError(
-            f"run must be the folder of a run, a model file or a model that layline.load returned, "
-            f"got {type(run).__name__}. Export your own PyTorch modules with torch.onnx.export."
-        )
-    return load(place, plugins=plugins)
 
 
 def _random_samples(model: OrdinalModel) -> Tensor:

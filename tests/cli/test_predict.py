@@ -115,8 +115,7 @@ def test_ranges_confidence_and_who_should_look_at_it(layline, grades, graded_run
     out = tmp_path / "p.csv"
     options = ("--coverage", 0.9, "--review", "25%")
     assert layline("predict", graded_run, grades, "--out", out, *options).code == 0
-    with out.open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = rows_of(out.read_text())
     assert list(rows[0])[:6] == ["path", "predicted", "low", "high", "confidence", "review"]
     marked = [float(row["confidence"]) for row in rows if row["review"] == "true"]
     others = [float(row["confidence"]) for row in rows if row["review"] == "false"]
@@ -159,20 +158,13 @@ def test_a_mistake_about_ranges_or_costs_is_one_line(refused, run, grades, grade
         refused("predict", graded_run, grades, "--decode", costs)
 
 
-@pytest.fixture
-def far(tmp_path):
-    """Rows of which two are too much for a network, called by an ID."""
-    path = tmp_path / "far.csv"
-    path.write_text("size,colour\n1,red\n3e38,red\n2,blue\n-3e38,red\n")
-    return path
-
-
 @pytest.mark.parametrize(("skip", "code"), [((), 1), (("--skip-bad",), 0)])
 @pytest.mark.parametrize("more", [(), ("--review", "50%")])
 def test_rows_without_probabilities_are_listed_and_the_others_predicted(
-    layline, table_run, far, skip, code, more
+    layline, table_run, tmp_path, skip, code, more
 ):
-    found = layline("predict", table_run, far, *skip, *more)
+    (tmp_path / "far.csv").write_text("size,colour\n1,red\n3e38,red\n2,blue\n-3e38,red\n")
+    found = layline("predict", table_run, tmp_path / "far.csv", *skip, *more)
     assert found.code == code
     assert [row["path"] for row in rows_of(found.out)] == ["row 2", "row 4"]
     assert "nan" not in found.out

@@ -19,10 +19,6 @@ from layline.evaluation.diagnostics import (
 
 K = 5
 CLASSES = ["none", "mild", "moderate", "severe", "worst"]
-FUNCTIONS = {
-    name: metrics.METRICS[name].function
-    for name in ("accuracy", "mae", "macro_mae", "within_one", "qwk")
-}
 
 
 def draw(seed=0, n=200, classes=K, noise=1.0):
@@ -84,17 +80,13 @@ def test_a_thinned_curve_keeps_its_ends_and_its_area():
 
 # ---- referral ----
 
-# the most certain first: correct, wrong by one, correct, wrong by two
-BY_HAND = (
-    np.array([0, 1, 2, 0]),
-    np.array([0, 0, 2, 2]),
-    np.array([[0.9, 0.1, 0.0], [0.7, 0.3, 0.0], [0.1, 0.3, 0.6], [0.4, 0.1, 0.5]]),
-)
-
 
 def test_the_risk_coverage_curve_by_hand():
-    assert certainty(BY_HAND[2], BY_HAND[1]) == pytest.approx([0.9, 0.7, 0.6, 0.5])
-    found = referral(*BY_HAND)
+    # the most certain first: correct, wrong by one, correct, wrong by two
+    ranks, predicted = np.array([0, 1, 2, 0]), np.array([0, 0, 2, 2])
+    proba = np.array([[0.9, 0.1, 0.0], [0.7, 0.3, 0.0], [0.1, 0.3, 0.6], [0.4, 0.1, 0.5]])
+    assert certainty(proba, predicted) == pytest.approx([0.9, 0.7, 0.6, 0.5])
+    found = referral(ranks, predicted, proba)
     errors, maes = [0, 1 / 2, 1 / 3, 2 / 4], [0, 1 / 2, 1 / 3, 3 / 4]
     assert found["curve"]["coverage"] == [0.25, 0.5, 0.75, 1]
     assert found["curve"]["error"] == pytest.approx(errors, abs=1e-6)
@@ -131,13 +123,13 @@ def test_chance_is_what_the_simulation_of_uniform_scores_shows():
 # ---- bootstrap intervals ----
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", ["accuracy", "mae", "macro_mae", "within_one", "qwk"])
 def test_intervals_agree_with_a_plain_bootstrap(name):
     ranks, predicted, proba = draw(n=120)
     found = bootstrap_intervals(ranks, predicted, proba, draws=4000)[name]
     known = stats.bootstrap(
         (ranks, predicted),
-        FUNCTIONS[name],
+        metrics.METRICS[name].function,
         paired=True,
         vectorized=False,
         n_resamples=1000,

@@ -64,6 +64,11 @@ def _describe(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
+def _epilog(examples: str) -> str:
+    """Show examples below the help of a command; rich would join lines without a blank one."""
+    return "\n\n".join(["Examples:", *(f"  {line}" for line in examples.strip().splitlines())])
+
+
 app = typer.Typer(
     cls=_Commands,
     help="Deep ordinal classification by controlling where the classes lie.",
@@ -71,25 +76,25 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command(cls=train.TrainCommand, epilog=train.EXAMPLES)(train.train)
-app.command(epilog=evaluate.EXAMPLES)(evaluate.evaluate)
-app.command(epilog=predict.EXAMPLES)(predict.predict)
-app.command(epilog=serve.EXAMPLES)(serve.serve)
-app.command(epilog=evaluate.CALIBRATE_EXAMPLES)(evaluate.calibrate)
-app.command(epilog=export.EXAMPLES)(export.export)
-app.command(epilog=report.CARD_EXAMPLES)(report.card)
-app.command(epilog=compare.EXAMPLES)(compare.compare)
-app.command(epilog=report.EXAMPLES)(report.report)
-app.command(epilog=bench.EXAMPLES)(bench.bench)
-app.command(epilog=reproduce.EXAMPLES)(reproduce.reproduce)
-app.command(epilog=methods.EXAMPLES)(methods.methods)
+app.command(cls=train.TrainCommand, epilog=_epilog(train.EXAMPLES))(train.train)
+app.command(epilog=_epilog(evaluate.EXAMPLES))(evaluate.evaluate)
+app.command(epilog=_epilog(predict.EXAMPLES))(predict.predict)
+app.command(epilog=_epilog(serve.EXAMPLES))(serve.serve)
+app.command(epilog=_epilog(evaluate.CALIBRATE_EXAMPLES))(evaluate.calibrate)
+app.command(epilog=_epilog(export.EXAMPLES))(export.export)
+app.command(epilog=_epilog(report.CARD_EXAMPLES))(report.card)
+app.command(epilog=_epilog(compare.EXAMPLES))(compare.compare)
+app.command(epilog=_epilog(report.EXAMPLES))(report.report)
+app.command(epilog=_epilog(bench.EXAMPLES))(bench.bench)
+app.command(epilog=_epilog(reproduce.EXAMPLES))(reproduce.reproduce)
+app.command(epilog=_epilog(methods.EXAMPLES))(methods.methods)
 data_app = typer.Typer(help="List data sources, or check data.", no_args_is_help=True)
-data_app.command("list", epilog=data.LIST_EXAMPLES)(data.list_sources)
-data_app.command(epilog=data.CHECK_EXAMPLES)(data.check)
+data_app.command("list", epilog=_epilog(data.LIST_EXAMPLES))(data.list_sources)
+data_app.command(epilog=_epilog(data.CHECK_EXAMPLES))(data.check)
 app.add_typer(data_app, name="data")
 cache_app = typer.Typer(help="List or clear cached images and features.")
-cache_app.callback(invoke_without_command=True, epilog=cache.EXAMPLES)(cache.list_caches)
-cache_app.command(epilog=cache.EXAMPLES)(cache.clear)
+cache_app.callback(invoke_without_command=True, epilog=_epilog(cache.EXAMPLES))(cache.list_caches)
+cache_app.command(epilog=_epilog(cache.EXAMPLES))(cache.clear)
 app.add_typer(cache_app, name="cache")
 
 

@@ -34,21 +34,13 @@ if TYPE_CHECKING:
     from layline.bench.tables import Table
 
 EXAMPLES = """
-Examples:
-
-  layline bench photo-quality --methods hard-linear,classification --seeds 3
-
-  layline bench ratings.csv --label rank --decode mode,median
-
-  layline bench photo-quality --recipe paper,modern    compare recipes
-
-  layline bench ratings.csv --baseline "sklearn.ensemble:HistGradientBoostingClassifier"
-
-  layline bench --grid grid.toml --out results         a grid from a file, see docs/bench.md
-
-  layline bench --out results                          resume a grid that was stopped
-
-  layline bench --out results --merge other            use the runs of another machine
+layline bench photo-quality --methods hard-linear,classification --seeds 3
+layline bench ratings.csv --label rank --decode mode,median
+layline bench photo-quality --recipe paper,modern    compare recipes
+layline bench ratings.csv --baseline "sklearn.ensemble:HistGradientBoostingClassifier"
+layline bench --grid grid.toml --out results         a grid from a file, see docs/bench.md
+layline bench --out results                          resume a grid that was stopped
+layline bench --out results --merge other            use the runs of another machine
 """
 Text = str | None
 Texts = list[str] | None

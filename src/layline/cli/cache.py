@@ -16,15 +16,10 @@ if TYPE_CHECKING:
     from layline.data.array_cache import CacheEntry
 
 EXAMPLES = """
-Examples:
-
-  layline cache                                             list the entries
-
-  layline cache clear                                       everything, after a question
-
-  layline cache clear --older-than 30 --yes
-
-  LAYLINE_CACHE=/scratch/layline layline train photos --cache
+layline cache                                             list the entries
+layline cache clear                                       everything, after a question
+layline cache clear --older-than 30 --yes
+LAYLINE_CACHE=/scratch/layline layline train photos --cache
 """
 
 

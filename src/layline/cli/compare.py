@@ -9,11 +9,8 @@ import typer
 from layline.cli.options import Json
 
 EXAMPLES = """
-Examples:
-
-  layline compare runs/photos-arc runs/photos-coral
-
-  layline compare runs/a/evaluations/new runs/b/evaluations/new --out comparison.html
+layline compare runs/photos-arc runs/photos-coral
+layline compare runs/a/evaluations/new runs/b/evaluations/new --out comparison.html
 """
 
 

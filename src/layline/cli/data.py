@@ -12,22 +12,14 @@ from layline.utils.registry import PluginError, load_plugins
 from layline.utils.validation import UserError
 
 LIST_EXAMPLES = """
-Examples:
-
-  layline data list
-
-  layline data list --json
+layline data list
+layline data list --json
 """
 CHECK_EXAMPLES = """
-Examples:
-
-  layline data check photos                                 a folder per class
-
-  layline data check labels.csv --classes low,mid,high
-
-  layline data check historical-color --root DIR
-
-  layline data check image-aesthetics --root DIR --set category=urban
+layline data check photos                                 a folder per class
+layline data check labels.csv --classes low,mid,high
+layline data check historical-color --root DIR
+layline data check image-aesthetics --root DIR --set category=urban
 """
 
 

@@ -19,20 +19,13 @@ from layline.cli.options import (
 )
 
 EXAMPLES = """
-Examples:
-
-  layline evaluate runs/photos-arc
-
-  layline evaluate runs/photos-arc --part validation --decode median
-
-  layline evaluate runs/photos-arc --root other-hospital --part all
+layline evaluate runs/photos-arc
+layline evaluate runs/photos-arc --part validation --decode median
+layline evaluate runs/photos-arc --root other-hospital --part all
 """
 CALIBRATE_EXAMPLES = """
-Examples:
-
-  layline calibrate runs/photos-arc
-
-  layline calibrate runs/photos-arc --root other-hospital
+layline calibrate runs/photos-arc
+layline calibrate runs/photos-arc --root other-hospital
 """
 
 

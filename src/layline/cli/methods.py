@@ -9,13 +9,9 @@ import typer
 from layline.cli.options import Json, Plugins
 
 EXAMPLES = """
-Examples:
-
-  layline methods
-
-  layline methods --json
-
-  layline methods --plugin my_head.py
+layline methods
+layline methods --json
+layline methods --plugin my_head.py
 """
 
 

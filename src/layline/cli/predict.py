@@ -15,15 +15,10 @@ if TYPE_CHECKING:
     from layline.model.predictor import Predictor
 
 EXAMPLES = """
-Examples:
-
-  layline predict runs/photos-arc new-photos --out predictions.csv
-
-  layline predict runs/photos-arc new-photos --coverage 0.9 --review 20%
-
-  layline predict model.safetensors a.jpg b.jpg --decode median
-
-  layline predict model.onnx new-photos
+layline predict runs/photos-arc new-photos --out predictions.csv
+layline predict runs/photos-arc new-photos --coverage 0.9 --review 20%
+layline predict model.safetensors a.jpg b.jpg --decode median
+layline predict model.onnx new-photos
 """
 
 

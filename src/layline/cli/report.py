@@ -6,20 +6,13 @@ from typing import Annotated
 import typer
 
 EXAMPLES = """
-Examples:
-
-  layline report runs/photos-arc
-
-  layline report runs/photos-arc --out page.html --open
-
-  layline report bench
+layline report runs/photos-arc
+layline report runs/photos-arc --out page.html --open
+layline report bench
 """
 CARD_EXAMPLES = """
-Examples:
-
-  layline card runs/photos-arc
-
-  layline card runs/photos-arc --out model/README.md
+layline card runs/photos-arc
+layline card runs/photos-arc --out model/README.md
 """
 
 

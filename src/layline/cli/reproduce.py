@@ -11,18 +11,12 @@ from layline.utils.validation import UserError, check_known, find_known
 
 ALL = "all"
 EXAMPLES = """
-Examples:
-
-  layline reproduce --list
-
-  layline reproduce all                                     small stand-ins for the data
-
-  layline reproduce table-norm figure-layouts --epochs 20
-
-  layline reproduce table-historical-adience --preset paper --root historical-color=DIR \
+layline reproduce --list
+layline reproduce all                                     small stand-ins for the data
+layline reproduce table-norm figure-layouts --epochs 20
+layline reproduce table-historical-adience --preset paper --root historical-color=DIR \
 --root adience=DIR
-
-  layline reproduce figure-alpha --source folder --root photos --partitions 3
+layline reproduce figure-alpha --source folder --root photos --partitions 3
 """
 
 

@@ -16,13 +16,9 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 EXAMPLES = """
-Examples:
-
-  layline serve runs/photos-arc
-
-  layline serve runs/photos-arc --port 8080 --coverage 0.95 --review 10%
-
-  curl -F file=@photo.jpg http://127.0.0.1:8000/predict
+layline serve runs/photos-arc
+layline serve runs/photos-arc --port 8080 --coverage 0.95 --review 10%
+curl -F file=@photo.jpg http://127.0.0.1:8000/predict
 """
 _CONNECTIONS = 100  # further ones are answered with 503
 

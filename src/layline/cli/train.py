@@ -21,23 +21,14 @@ if TYPE_CHECKING:
     from layline.training.config import Setting
 
 EXAMPLES = """
-Examples:
-
-  layline train photo-quality                               needs no data, takes a few minutes
-
-  layline train photos                                      one folder per class
-
-  layline train photos --classes low,mid,high --metric qwk --budget 10min
-
-  layline train labels.csv --backbone tf_efficientnet_lite0 --weights bundled --freeze
-
-  layline train ratings.csv --label rating                  a table
-
-  layline train new-hospital --init-from runs/photos-arc    start from its model
-
-  layline train photos --plugin my_head.py --method MyHead  your own method
-
-  layline train --resume runs/photos-arc                    after an interruption
+layline train photo-quality                               needs no data, takes a few minutes
+layline train photos                                      one folder per class
+layline train photos --classes low,mid,high --metric qwk --budget 10min
+layline train labels.csv --backbone tf_efficientnet_lite0 --weights bundled --freeze
+layline train ratings.csv --label rating                  a table
+layline train new-hospital --init-from runs/photos-arc    start from its model
+layline train photos --plugin my_head.py --method MyHead  your own method
+layline train --resume runs/photos-arc                    after an interruption
 """
 # Settings that the recipe modern may choose itself.
 _CHOSEN = {

@@ -66,7 +66,7 @@ def _describe(error: Exception) -> str:
 
 def _epilog(examples: str) -> str:
     """Show examples below the help of a command; rich would join lines without a blank one."""
-    return "\n\n".join(["Examples:", *(f"  {line}" for line in examples.strip().splitlines())])
+    return "\n\n".join(["\nExamples:", *(f"  {line}" for line in examples.strip().splitlines())])
 
 
 app = typer.Typer(

@@ -225,14 +225,10 @@ VARIANTS: dict[str, Variant] = {
         _COSINE | _LEARNED,
         "a semicircle with learned spacing and sharpness, trained by likelihood",
     ),
-    "soft-poisson": _soft(_TAU, "free proxies regularized to a Poisson shape", Poisson),
-    "soft-binomial": _soft(_TAU, "free proxies regularized to a Binomial shape", Binomial),
-    "soft-exponential": _soft(
-        _TAU, "free proxies regularized to an exponential shape", Exponential
-    ),
-    "soft-triangular": _soft(
-        _TRIANGLE, "free proxies regularized to a triangular shape", Triangular
-    ),
+    "soft-poisson": _soft(_TAU, "free proxies fitted to a Poisson shape", Poisson),
+    "soft-binomial": _soft(_TAU, "free proxies fitted to a Binomial shape", Binomial),
+    "soft-exponential": _soft(_TAU, "free proxies fitted to an exponential shape", Exponential),
+    "soft-triangular": _soft(_TRIANGLE, "free proxies fitted to a triangular shape", Triangular),
     "soft-poisson-cosine": _soft(_TAU | _COSINE, "soft-poisson, by cosine", Poisson),
     "soft-binomial-cosine": _soft(_TAU | _COSINE, "soft-binomial, by cosine", Binomial),
     "soft-exponential-cosine": _soft(_TAU | _COSINE, "soft-exponential, by cosine", Exponential),

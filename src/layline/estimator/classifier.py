@@ -46,8 +46,8 @@ from layline.training.trainer import Callback, EpochRecord, Trainer, describe_ep
 from layline.utils.devices import Processes, choose_device, has_double
 from layline.utils.validation import UserError, check_integer, check_known, require
 
+# the parameters that a network is built from; a warm start cannot change them
 STRUCTURE = ("method", "backbone", "dim", "hidden", "head_options")
-"""The parameters that a network is built from; warm_start cannot change them."""
 _FIT_LOCK = threading.RLock()
 
 

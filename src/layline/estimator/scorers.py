@@ -111,7 +111,9 @@ def make_scorer(
 
 
 def _name(metric: Metric) -> str:
-    name = metric.function.__name__ + ("_one" if metric.name == "within_one" else "")
+    name = metric.function.__name__
+    if metric.name == "within_one":  # its function has a tolerance
+        name = "accuracy_within_one"
     return name if metric.higher_is_better else f"neg_{name}"
 
 

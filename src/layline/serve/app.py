@@ -31,7 +31,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from torch import Tensor
 
 import layline
-from layline.data.images import BadImageError, UserImages, decode, why_bad
+from layline.data.images import BadImageError, UserImages, decode
 from layline.data.loaders import ImageBatches
 from layline.data.preprocessing import ImagePreprocessing
 from layline.data.tables import Rows, TableEncoding, as_rows
@@ -216,14 +216,8 @@ def _clean_name(name: str) -> str:
 
 def _prepare_image(file: BinaryIO, inputs: ImagePreprocessing, max_pixels: int) -> Tensor:
     """Decode and resize an image: (1, 3, size, size)."""
-    try:
-        pixels = decode(file, inputs.at_least, max_pixels)
-        images = ImageBatches(UserImages((pixels,), ("",)), inputs)
-        x, _ = images.__getitems__([(0, 0)])
-    except BadImageError:
-        raise
-    except Exception as error:  # Pillow raises almost any exception for invalid files
-        raise BadImageError(why_bad(error)) from error
+    pixels = decode(file, inputs.at_least, max_pixels)
+    x, _ = ImageBatches(UserImages((pixels,), ("",)), inputs).__getitems__([(0, 0)])
     return x
 
 

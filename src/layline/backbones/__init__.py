@@ -46,15 +46,15 @@ class BackboneSpec:
     augmentation: str = "none"
 
 
-def _adopt(name: str, found: Any) -> BackboneSpec:
+def _adopt(name: str, offer: Any) -> BackboneSpec:
     """Make an entry from an object of a plug-in: an entry, or a class."""
-    if isinstance(found, BackboneSpec):
-        return found
-    is_class = isinstance(found, type) and issubclass(found, TableBackbone | ImageBackbone)
-    if not is_class or inspect.isabstract(found):
+    if isinstance(offer, BackboneSpec):
+        return offer
+    is_class = isinstance(offer, type) and issubclass(offer, TableBackbone | ImageBackbone)
+    if not is_class or inspect.isabstract(offer):
         raise TypeError("a subclass of TableBackbone or ImageBackbone, or a BackboneSpec")
-    kind: Kind = "table" if issubclass(found, TableBackbone) else "image"
-    return BackboneSpec(found, first_line(found), kind)
+    kind: Kind = "table" if issubclass(offer, TableBackbone) else "image"
+    return BackboneSpec(offer, first_line(offer), kind)
 
 
 BACKBONES: Registry[BackboneSpec] = Registry(

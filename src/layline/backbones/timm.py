@@ -232,8 +232,7 @@ def _remove_classifier(network: Any, model: str) -> tuple[str, int]:
     names = [name for name, module in network.named_modules() if module is last]
     if not isinstance(last, nn.Linear) or not names:
         raise UserError(f"{model} does not end in one linear layer; choose another network.")
-    parent, _, child = names[0].rpartition(".")
-    setattr(network.get_submodule(parent), child, nn.Identity())
+    network.set_submodule(names[0], nn.Identity())
     return names[0], last.in_features
 
 
@@ -242,8 +241,7 @@ def _remove_dropout(network: Any) -> float:
     modules = dict(network.named_modules())
     for name in ("head_drop", "head.drop", "head.dropout"):
         if isinstance(modules.get(name), nn.Dropout):
-            parent, _, child = name.rpartition(".")
-            setattr(modules[parent], child, nn.Identity())
+            network.set_submodule(name, nn.Identity())
             return float(modules[name].p)
     rate, network.drop_rate = getattr(network, "drop_rate", 0.0), 0.0
     return float(rate or 0.0)

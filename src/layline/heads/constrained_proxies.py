@@ -15,10 +15,10 @@ and a prior :math:`b_k` of each class may be added:
 ``VARIANTS`` lists the combinations that have a name in the registry.
 """
 
-import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from inspect import Parameter, Signature, signature
 from typing import Any, Literal
 
 import torch
@@ -185,14 +185,12 @@ class Variant:
         )
 
     @property
-    def __signature__(self) -> inspect.Signature:
+    def __signature__(self) -> Signature:
         """The options as keyword arguments, for ``inspect.signature``."""
-        parameters = list(inspect.signature(self.__call__).parameters.values())[:2]
-        for name, value in self.options.items():
-            parameters.append(
-                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value)
-            )
-        return inspect.Signature(parameters)
+        sizes = list(signature(self.__call__).parameters.values())[:2]
+        options = self.options.items()
+        own = [Parameter(name, Parameter.KEYWORD_ONLY, default=value) for name, value in options]
+        return Signature([*sizes, *own])
 
 
 _LINE: dict[str, Any] = {"similarity": "student-t", "norm": None}

@@ -171,11 +171,7 @@ def symmetric_kl(mean: Features, log_variance: Features) -> Float[Tensor, "n n"]
     mean = mean - mean.mean(dim=0).detach()  # a shift changes no distance, and saves digits
     variance, precision = log_variance.exp(), (-log_variance).exp()
     scaled = mean * precision
-    one_way = (
-        (variance + mean.square()) @ precision.T
-        - 2 * mean @ scaled.T
-        + (mean * scaled).sum(dim=-1)
-        - mean.shape[-1]
-    )
+    one_way = (variance + mean.square()) @ precision.T - 2 * mean @ scaled.T
+    one_way = one_way + (mean * scaled).sum(dim=-1) - mean.shape[-1]
     to_itself = torch.eye(len(mean), dtype=torch.bool, device=mean.device)
     return (0.5 * (one_way + one_way.T)).masked_fill(to_itself, 0)

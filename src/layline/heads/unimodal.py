@@ -83,12 +83,10 @@ def log_normal_cdf(z: Float[Tensor, "*n m"]) -> Float[Tensor, "*n m"]:
 def log_cells(
     edges: Float[Tensor, "*n m"], log_cdf: Callable[[Tensor], Tensor] = log_normal_cdf
 ) -> Float[Tensor, "*n m-1"]:
-    """Compute the log probability between neighboring edges, log(F(b) − F(a)).
+    """Compute log(F(b) − F(a)) of neighboring edges, which are finite and increase.
 
-    Args:
-        edges: Finite and strictly increasing along the last axis.
-        log_cdf: Log F of a symmetric distribution. A cell right of zero is mirrored: near 1 the two
-            values of F would be equal in floating point.
+    ``log_cdf`` is log F of a symmetric distribution. A cell right of zero is mirrored: near 1 the
+    two values of F would be equal in floating point.
     """
     left, right = edges[..., :-1], edges[..., 1:]
     mirrored = left + right > 0

@@ -205,10 +205,10 @@ def ranked_probability_score(
         0.3125
     """
     true, distribution, weight = check_proba(y_true, proba, sample_weight)
-    return float(np.average(sample_scores(true, distribution), weights=weight))
+    return float(np.average(sample_rps(true, distribution), weights=weight))
 
 
-def sample_scores(true: Ranks, proba: Floats) -> Floats:
+def sample_rps(true: Ranks, proba: Floats) -> Floats:
     """Compute the ranked probability score of each sample."""
     scores = rank_scores(proba)[np.arange(len(true)), true]
     return np.asarray(scores / (proba.shape[1] - 1))
@@ -239,10 +239,10 @@ def log_loss(y_true: ArrayLike, proba: ArrayLike, *, sample_weight: Weights = No
         0.347
     """
     true, distribution, weight = check_proba(y_true, proba, sample_weight)
-    return float(np.average(sample_log_losses(true, distribution), weights=weight))
+    return float(np.average(sample_nll(true, distribution), weights=weight))
 
 
-def sample_log_losses(true: Ranks, proba: Floats) -> Floats:
+def sample_nll(true: Ranks, proba: Floats) -> Floats:
     """Compute the negative log-likelihood of each sample."""
     of_truth = proba[np.arange(len(true)), true]
     return np.asarray(-np.log(np.maximum(of_truth, np.finfo(np.float64).tiny)))

@@ -17,14 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array, hstack
 
-from layline.metrics import (
-    METRICS,
-    Floats,
-    Ranks,
-    calibration_gaps,
-    sample_log_losses,
-    sample_scores,
-)
+from layline.metrics import METRICS, Floats, Ranks, calibration_gaps, sample_nll, sample_rps
 from layline.model.calibration import Calibration
 
 Groups = Sequence[Hashable] | None
@@ -283,7 +276,7 @@ def _sum_by_unit(
         bins, gaps = calibration_gaps(ranks, proba, _BINS)
         columns = [np.searchsorted(cells, cell), len(cells) + bins]
         columns += [np.full(n, width - 2), np.full(n, width - 1)]
-        values = [np.ones(n), gaps, sample_log_losses(ranks, proba), sample_scores(ranks, proba)]
+        values = [np.ones(n), gaps, sample_nll(ranks, proba), sample_rps(ranks, proba)]
         places = np.tile(unit, 4), np.concatenate(columns)
         tables.append(csr_array((np.concatenate(values), places), shape=(len(numbers), width)))
     return tables, np.divmod(cells, num_classes)

@@ -110,6 +110,8 @@ class ModelDescription:
         try:
             values = dict(json.loads(text))
             written, version = values.pop("format"), values.pop("version", "?")
+            if written == 3:
+                values = _convert_format_3(values)
         except (ValueError, KeyError, TypeError, RecursionError):
             raise UserError("the description is damaged or has no format") from None
         if written not in (3, FORMAT):
@@ -117,8 +119,6 @@ class ModelDescription:
                 f"it was written by Layline {version} in format {written}; this is Layline "
                 f"{__version__}, which reads formats 3 and {FORMAT}. Upgrade Layline."
             )
-        if written == 3:
-            values = _convert_format_3(values)
         try:
             return TypeAdapter(ModelDescription).validate_python(values)
         except PydanticError as error:
@@ -126,15 +126,11 @@ class ModelDescription:
 
 
 def _convert_format_3(values: dict[str, Any]) -> dict[str, Any]:
-    """Convert a description by Layline 0.2.0."""
+    """Convert a description by Layline 0.2.0; its plug-ins were modules and files."""
     renamed = {"features": "backbone", "features_options": "backbone_options"}
-    values = {renamed.get(name, name): value for name, value in values.items()}
-    values.pop("blake2b", None)
-    kind, inputs = values.pop("kind", None), values.get("inputs")
-    if isinstance(inputs, dict):
-        values["inputs"] = {"kind": kind, **inputs}
-    values.pop("plugins", None)  # they named modules and files
-    return values
+    removed = ("kind", "blake2b", "plugins")
+    kept = {renamed.get(k, k): value for k, value in values.items() if k not in removed}
+    return kept | {"inputs": {"kind": values["kind"], **values["inputs"]}}
 
 
 def first_mistake(error: PydanticError) -> str:

@@ -94,32 +94,6 @@ def export(
     return Exported(out, outputs, len(x), difference, coverage)
 
 
-def _describe_preparation(inputs: ImagePreprocessing | TableEncoding) -> str:
-    """Explain how a sample becomes the input of the graph, for users of other runtimes."""
-    if isinstance(inputs, TableEncoding):
-        return (
-            "row: float64 (n, columns), the encoded columns in this order: "
-            + json.dumps(list(inputs.columns), ensure_ascii=False)
-            + ". Numbers are not scaled; a missing number becomes the median of its column, and "
-            "the column '… missing' is 1 where it was missing. A column 'name=category' is 1 "
-            "where the cell is that category and 0 elsewhere."
-        )
-    steps = ["RGB, rotated as EXIF says, transparent pixels on white"]
-    if inputs.shrink:
-        steps.append(
-            f"if the shorter side is longer than {inputs.at_least} pixels, resized to that "
-            "(Lanczos, aspect ratio kept)"
-        )
-    what, kept = ("shorter side", "kept") if inputs.keep_ratio else ("both sides", "not kept")
-    how = f"({inputs.interpolation}, antialiased), aspect ratio {kept}"
-    steps.append(f"{what} resized to {inputs.resize} pixels {how}")
-    size = inputs.size
-    return (
-        f"image: uint8 (n, {size}, {size}, 3), values 0 to 255: {'; '.join(steps)}; center crop of "
-        f"{size}×{size} pixels. The graph normalizes the values."
-    )
-
-
 class Graph(nn.Module):
     """A copy of the exported part of a model: backbone, head, temperature, decoding, range."""
 
@@ -184,6 +158,28 @@ def trace(graph: nn.Module, x: Tensor, input_name: str, outputs: Sequence[str]) 
     return proto
 
 
+def _describe_preparation(inputs: ImagePreprocessing | TableEncoding) -> str:
+    """Explain how a sample becomes the input of the graph, for users of other runtimes."""
+    if isinstance(inputs, TableEncoding):
+        return (
+            "row: float64 (n, columns), the encoded columns in this order: "
+            + json.dumps(list(inputs.columns), ensure_ascii=False)
+            + ". Numbers are not scaled; a missing number becomes the median of its column, and "
+            "the column '… missing' is 1 where it was missing. A column 'name=category' is 1 "
+            "where the cell is that category and 0 elsewhere."
+        )
+    size, shrunk = inputs.size, ""
+    if inputs.shrink:
+        shrunk = f"a shorter side of more than {inputs.at_least} pixels resized to that (Lanczos); "
+    what, kept = ("shorter side", "kept") if inputs.keep_ratio else ("both sides", "not kept")
+    return (
+        f"image: uint8 (n, {size}, {size}, 3), values 0 to 255: RGB, rotated as EXIF says, "
+        f"transparent pixels on white; {shrunk}{what} resized to {inputs.resize} pixels "
+        f"({inputs.interpolation}, antialiased), aspect ratio {kept}; center crop of "
+        f"{size}×{size} pixels. The graph normalizes the values."
+    )
+
+
 def _compare(
     model: OrdinalModel, content: bytes, x: Tensor, outputs: Sequence[str], coverage: float | None
 ) -> float:
@@ -195,20 +191,19 @@ def _compare(
     parts = [session.run(None, {name: part.numpy()}) for part in (x[:1], x[1:])]
     computed = dict(zip(outputs, map(np.concatenate, zip(*parts, strict=True)), strict=True))
     batches = RowBatches(x if model.is_table else x.permute(0, 3, 1, 2))
-    answers = list(model.stream_batches(batches))
-    proba = np.concatenate([answer.proba for answer in answers])
-    expected = {"rank": np.concatenate([answer.chosen for answer in answers])}
+    (answer,) = model.stream_batches(batches, len(x))
+    proba, expected = answer.proba, {"rank": answer.chosen}
     if coverage is not None:
-        ranges = model.description.calibration.ranges(proba, expected["rank"], coverage)
+        ranges = model.description.calibration.ranges(proba, answer.chosen, coverage)
         expected["low"], expected["high"] = ranges
     finite = np.isfinite(proba).all(axis=1)
     difference = float(np.abs(proba - computed["probs"])[finite].max(initial=0.0))
     same = np.all([computed[each] == expected[each] for each in expected], axis=0)
+    wrong = int((finite & ~same).sum())
     # rounding can change the decision of a sample that is almost at a bound
-    if not difference <= TOLERANCE or (finite & ~same).sum() > max(1, len(x) // 20):
+    if not difference <= TOLERANCE or wrong > max(1, len(x) // 20):
         raise UserError(
-            f"The exported graph does not compute what the model does: probabilities differ by up "
-            f"to {difference:.2g}, and {(finite & ~same).sum()} of {len(x)} decisions differ. "
-            "Nothing was written."
+            "Nothing was written, because the exported graph does not compute what the model does: "
+            f"probabilities differ by {difference:.2g}, and {wrong} of {len(x)} decisions differ."
         )
     return difference

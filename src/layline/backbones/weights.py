@@ -98,7 +98,8 @@ def _read_bundled(backbone: Backbone) -> dict[str, Tensor]:
 
 def _fill(backbone: Backbone, tensors: Mapping[str, Tensor], source: str) -> list[str]:
     """Copy tensors into a backbone, and report those that were not used."""
-    names = {name: name for name in backbone.state_dict()}
+    own = backbone.state_dict()
+    names = {name: name for name in own}
     if isinstance(backbone, TimmBackbone):
         names |= backbone.timm_names()
     state: dict[str, Tensor] = {}
@@ -111,19 +112,16 @@ def _fill(backbone: Backbone, tensors: Mapping[str, Tensor], source: str) -> lis
             state[names[short]] = tensor
         else:
             unused.append(name)
-    wrong = [
-        name
-        for name, tensor in backbone.body_state().items()
-        if name not in state or state[name].shape != tensor.shape
-        if not name.endswith("num_batches_tracked")  # older files lack it
-    ]
+    fitting = {name for name, tensor in state.items() if tensor.shape == own[name].shape}
+    fitting |= {name for name in own if name.endswith("num_batches_tracked")}  # not in older files
+    wrong = [name for name in backbone.body_state() if name not in fitting]
     if wrong:
         raise UserError(
             f"The weights {source} do not fit {backbone.name}: {len(wrong)} tensors are missing or "
             f"have a different shape, such as {wrong[0]}."
         )
-    last = {k: v for k, v in backbone.state_dict().items() if k.startswith("last.")}
-    if any(k not in state or state[k].shape != tensor.shape for k, tensor in last.items()):
+    last = [name for name in own if name.startswith("last.")]
+    if not fitting.issuperset(last):
         unused += [name for name in last if state.pop(name, None) is not None]
     backbone.load_state_dict(state, strict=False)
     if not unused:

@@ -26,16 +26,8 @@ from layline import backbones, heads
 from layline.data.labels import Array
 from layline.data.loaders import mixed_seed
 from layline.data.tables import TableEncoding
-from layline.estimator.inputs import (
-    FitData,
-    Rows,
-    Samples,
-    column_blocks,
-    find_validation,
-    read_fit_data,
-    read_rows,
-    to_tensor,
-)
+from layline.estimator import inputs
+from layline.estimator.inputs import FitData, Rows, Samples, to_tensor
 from layline.evaluation.predictions import EVALUATION_FACTOR, Predictions
 from layline.geometry.decoding import Decode, check_decode
 from layline.heads.base import HasProxies
@@ -206,7 +198,7 @@ class OrdinalClassifier(
             y_val: See ``X_val``.
             sample_weight_val: See ``X_val``.
         """
-        validation = find_validation(eval_set, X_val, y_val, sample_weight_val)
+        validation = inputs.find_validation(eval_set, X_val, y_val, sample_weight_val)
         before = self.__dict__.copy()
         try:
             options = self._make_options(has_validation=validation is not None)
@@ -217,7 +209,7 @@ class OrdinalClassifier(
                 generator = check_random_state(self.random_state)
                 self._seed = int(generator.randint(np.iinfo(np.int32).max))
                 self.history_: list[EpochRecord] = []
-            data = read_fit_data(self, X, y, sample_weight, groups, validation, resume)
+            data = inputs.read_fit_data(self, X, y, sample_weight, groups, validation, resume)
             self.encoding_ = data.encoding
             self._set_fitted(data.classes, self._train(data, options, device, resume))
             self._calibrate(data)
@@ -257,7 +249,7 @@ class OrdinalClassifier(
 
     def transform(self, X: ArrayLike) -> Array:
         """Compute the features, (n, dim)."""
-        batches = self._run_network(read_rows(self, X))
+        batches = self._run_network(inputs.read_rows(self, X))
         return np.concatenate([features.cpu().numpy() for features, _ in batches])
 
     def save(self, path: str | Path) -> None:
@@ -368,7 +360,7 @@ class OrdinalClassifier(
             backbone = _call_with_known(make, dim=self.dim, in_features=x.shape[1])
         backbone = backbone.float()
         if isinstance(backbone, backbones.TableBackbone) and self._takes_table:
-            backbone.fit_scale(column_blocks(x), torch.from_numpy(samples.weight))
+            backbone.fit_scale(inputs.column_blocks(x), torch.from_numpy(samples.weight))
         else:
             _check_output(backbone, x, self.dim)
         options = dict(self.head_options or {})
@@ -418,7 +410,7 @@ class OrdinalClassifier(
             yield features, head
 
     def _predict(self, X: ArrayLike) -> tuple[Array, Array]:
-        return self._predict_rows(read_rows(self, X))
+        return self._predict_rows(inputs.read_rows(self, X))
 
     @torch.no_grad()
     def _predict_rows(self, rows: Rows) -> tuple[Array, Array]:

@@ -14,7 +14,7 @@ from layline.data.labels import (
     match_classes,
     natural_order,
     order_classes,
-    order_names,
+    rank_labels,
     ranks_of,
     weigh_classes,
 )
@@ -41,7 +41,7 @@ def test_any_names_can_be_ordered(names):
 @pytest.mark.parametrize("classes", ["a,,b", "a,b,a", ["a", ""], "", ["1", 1], "a,b,c", "a"])
 def test_an_order_that_does_not_fit_is_refused(classes):
     with pytest.raises(ValueError, match=r"must be names separated|lists .* twice|but the data"):
-        order_names({"a", "b"}, classes, "labels")
+        rank_labels(["a", "b"], classes)
 
 
 @pytest.mark.parametrize(
@@ -49,9 +49,9 @@ def test_an_order_that_does_not_fit_is_refused(classes):
     [["odd", "mild", "severe"], ["a", "b"], ["medium", "moderate"], ["1", "1.0"], ["a1", "a01"]],
 )
 def test_an_unknown_order_is_refused(names):
-    with pytest.raises(ValueError, match=r"order of the labels .* is unknown"):
-        order_names(names, None, "labels")
-    assert order_names(names, names[::-1], "labels")[0] == tuple(names[::-1])
+    with pytest.raises(ValueError, match=r"order of the classes .* is unknown"):
+        rank_labels(names, None)
+    assert rank_labels(names, names[::-1])[1] == tuple(names[::-1])
 
 
 def test_labels_are_sorted_without_an_order():

@@ -6,9 +6,8 @@ kind; they are sorted, with a warning where that may be wrong.
 """
 
 import re
-import sys
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
 from typing import Any
@@ -43,42 +42,35 @@ def parse_names(argument: str, names: str | Sequence[Any]) -> tuple[str, ...]:
     return parsed
 
 
-def order_names(
-    names: Collection[str], classes: str | Sequence[Any] | None, plural: str
-) -> tuple[tuple[str, ...], str]:
-    """Return the classes in the order given, or implied by the names in the data, and a note.
-
-    In messages the names are called ``plural``.
-    """
-    ordered = natural_order(names)
-    for name in ordered:
-        if re.search("[\ud800-\udfff]", name):
-            raise UserError(f"{name!r} is not valid Unicode. Rename it.")
-    if isinstance(classes, KnownClasses):
-        others = [name for name in ordered if name not in classes]
-        return KnownClasses((*classes, *others)), "The classes and their order are the model's."
-    if classes is not None:
-        order = parse_names("classes", classes)
-        if {*order} != {*ordered}:
-            raise UserError(
-                f"The classes are {', '.join(order)}, but the data have the {plural} "
-                f"{', '.join(ordered)}."
-            )
-        return order, "The classes are in the order given."
-    known = known_order(ordered)
-    if known is None:
-        raise UserError(
-            f"The order of the {plural} {', '.join(ordered)} is unknown. List the classes from the "
-            "lowest to the highest."
-        )
-    return tuple(known[0]), f"The {plural} are in the order of {known[1]}."
-
-
 def rank_labels(
     labels: Sequence[str], classes: str | Sequence[Any] | None
 ) -> tuple[Indices, tuple[str, ...], str]:
-    """Return the rank of each label, the classes, and a note on their order."""
-    ordered, note = order_names(set(labels), classes, "labels")
+    """Return the rank of each label, the classes, and a note on their order.
+
+    The order is given by ``classes``, or else implied by the labels.
+    """
+    names = natural_order(set(labels))
+    for name in names:
+        if re.search("[\ud800-\udfff]", name):
+            raise UserError(f"{name!r} is not valid Unicode. Rename it.")
+    if isinstance(classes, KnownClasses):
+        others = [name for name in names if name not in classes]
+        ordered: tuple[str, ...] = KnownClasses((*classes, *others))
+        note = "The classes and their order are the model's."
+    elif classes is not None:
+        ordered, note = parse_names("classes", classes), "The classes are in the order given."
+        if {*ordered} != {*names}:
+            raise UserError(
+                f"classes lists {', '.join(ordered)}, but the data have the classes "
+                f"{', '.join(names)}."
+            )
+    elif known := known_order(names):
+        ordered, note = tuple(known[0]), f"The classes are in the order of {known[1]}."
+    else:
+        raise UserError(
+            f"The order of the classes {', '.join(names)} is unknown. List the classes from the "
+            "lowest to the highest."
+        )
     rank_of = {name: rank for rank, name in enumerate(ordered)}
     return np.array([rank_of[label] for label in labels], dtype=np.int64), ordered, note
 
@@ -114,14 +106,10 @@ def match_classes(dataset: Dataset, known: Sequence[str], skip_unknown: bool = F
 
 def categorical_order(y: Any) -> list[Any] | None:
     """Return the order of labels in an ordered pandas Categorical; None for other labels."""
-    pandas = sys.modules.get("pandas")  # if it is not imported, y is none of its classes
-    if pandas is None:
-        return None
-    if isinstance(y, pandas.DataFrame) and y.shape[1] == 1:
+    if hasattr(y, "iloc") and y.ndim == 2:  # a data frame
         y = y.iloc[:, 0]
     dtype: Any = getattr(y, "dtype", None)
-    is_ordered = isinstance(dtype, pandas.CategoricalDtype) and dtype.ordered
-    return list(dtype.categories) if is_ordered else None
+    return list(dtype.categories) if getattr(dtype, "ordered", False) else None
 
 
 def ranks_of(y: ArrayLike, classes: Array) -> Array:
@@ -176,11 +164,6 @@ def order_classes(y: Array, order: Sequence[Any] | None) -> tuple[Array, Array]:
     counts = np.bincount(ranks, minlength=len(classes))
     if (counts > 0).sum() < 2:
         raise UserError(f"y must have at least two classes, got one class, {y.tolist()[0]!r}")
-    if len(y) < len(classes):
-        raise UserError(
-            f"y must have at least as many samples as classes, got {len(y)} samples for "
-            f"{len(classes)} classes"
-        )
     absent = classes[counts == 0].tolist()
     if absent:
         warnings.warn(

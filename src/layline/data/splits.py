@@ -99,12 +99,8 @@ def find_groups(pattern: str, paths: Sequence[str]) -> tuple[str, ...]:
 def draw_splits(dataset: Dataset, seed: int, calibration: float = 0.0) -> Dataset:
     """Draw every split that the data do not prescribe, from training; groups stay together.
 
+    The same seed gives the same splits. A share of the training samples is kept for calibration.
     The encoding of a table is learned from the training rows.
-
-    Args:
-        dataset: As :func:`layline.data.read` returns it.
-        seed: The same seed gives the same splits.
-        calibration: Share of the training samples that are kept for calibration.
     """
     splits, notes = dataset.splits, list(dataset.notes)
     missing = [name for name in ("validation", "test") if len(getattr(splits, name)) == 0]
@@ -161,17 +157,10 @@ def stratified_holdout(
 ) -> tuple[Indices, Indices]:
     """Hold a fraction of the samples out, the same fraction of each class as far as possible.
 
-    The total is rounded, and is at least one sample unless the fraction is zero. A class always
-    keeps one sample for training, so nothing is held out where every class has one sample only.
-
-    Args:
-        ranks: The class of each sample.
-        fraction: Share of the samples to hold out, in [0, 1).
-        rng: Breaks ties between classes and draws the samples.
-        groups: The group of each sample; a group is not divided.
-
-    Returns:
-        The indices of the training samples and of those held out, each in ascending order.
+    The result is the indices of the training samples and of those held out, in ascending order. The
+    total is rounded, and is at least one sample unless the fraction is zero. A class always keeps
+    one sample for training, so nothing is held out where every class has one sample only. A group
+    is not divided.
     """
     if not 0 <= fraction < 1:
         raise UserError(f"fraction must be in [0, 1), got {fraction}.")

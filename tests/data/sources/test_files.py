@@ -87,7 +87,7 @@ def test_a_class_may_be_called_test_if_it_is_listed(tmp_path):
     ("folders", "options", "message"),
     [
         (["one"], {}, "At least two classes are needed"),
-        (["a", "b"], {"classes": "a,c"}, "classes are a, c, but .* folder names a, b"),
+        (["a", "b"], {"classes": "a,c"}, "classes lists a, c, but .* classes a, b"),
         (["zebra", "apple"], {}, r"order .* is unknown. List the classes"),
         (["1", "2"], {"class": "1,2"}, "option of folder must be a known name, got 'class'"),
         (["1", "2"], {"test": 2}, "must be below 1 together"),
@@ -170,8 +170,8 @@ def test_a_split_of_a_list_is_used_and_groups_stay_together(tmp_path):
     ("header", "rows", "options", "message"),
     [
         ("path,label", ["a.jpg,1", "b.jpg,"], {}, "'label' has no value in row 3"),
-        ("path,label", ["a.jpg,x", "b.jpg,y"], {}, "order of the labels x, y is unknown"),
-        ("path,label", ten_each(), {"classes": "2"}, "classes are 2, but .* labels 2, 10"),
+        ("path,label", ["a.jpg,x", "b.jpg,y"], {}, "order of the classes x, y is unknown"),
+        ("path,label", ten_each(), {"classes": "2"}, "classes lists 2, but .* classes 2, 10"),
         ("path,label", ten_each(), {"label": "lable"}, "got 'lable': did you mean label"),
         ("path,label,split", ["a.jpg,1,x", "b.jpg,2,x"], {}, "'x' is not a split"),
         (
@@ -361,7 +361,7 @@ def test_a_file_that_is_no_npz_file_is_refused_and_nothing_in_it_executed(tmp_pa
         ({"train_labels": np.zeros(30)}, "train labels must be integers"),
         ({"train_labels": None}, "Expected arrays: train_images"),
         ({"images": np.zeros((1, 4, 4), np.uint8)}, "Expected arrays"),
-        ({"train_labels": np.arange(30) % 3 * 2}, "without a gap"),
+        ({"train_labels": np.arange(30) % 3 * 2}, "without gaps"),
     ],
 )
 def test_arrays_of_another_kind_are_refused(tmp_path, changed, message):

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from layline.data.dataset import SHARES, Dataset, Indices, KnownClasses, find_file, format_list
+from layline.data.dataset import SHARES, Dataset, KnownClasses, find_file, format_list
 from layline.data.detect import (
     describe_skipped,
     find_images,
@@ -34,7 +34,7 @@ from layline.data.detect import (
     user_folders,
 )
 from layline.data.images import ImageArrays, ImageFiles
-from layline.data.labels import Array, order_names, parse_names, rank_labels
+from layline.data.labels import Array, parse_names, rank_labels
 from layline.data.splits import SPLIT_WORDS, assign_splits, find_groups, split_named
 from layline.data.tables import UnencodedRows, read_table_file
 from layline.utils.validation import UserError, check_known
@@ -57,7 +57,6 @@ def read_folder(
         raise UserError(f"{root} is not a folder. {_TREE}")
     above: list[tuple[str, ...]] = [(name,) for name in _split_folders(root, classes)] or [()]
     folders = {(*path, name) for path in above for name in user_folders(root.joinpath(*path))}
-    ordered, note = order_names({folder[-1] for folder in folders}, classes, "folder names")
     depth = len(above[0]) + 1
     listed, skipped = list_images(root)
     folder_of = {name: tuple(name.split("/")[:depth]) for name in (*listed, *skipped)}
@@ -68,16 +67,15 @@ def read_folder(
         folder = root.joinpath(*empty)
         raise UserError(f"The class folder {folder} has no images. {others}".rstrip())
     groups = None if group_by is None else find_groups(group_by, names)
-    notes = [note, *(suggest_group_pattern(names) if groups is None else ())]
+    notes = suggest_group_pattern(names) if groups is None else []
     if len(listed) > len(names):
         notes.append(f"{len(listed) - len(names)} images outside the class folders are not used.")
     if skipped:
         notes.append(describe_skipped(skipped))
-    rank_of = {name: rank for rank, name in enumerate(ordered)}
-    ranks = np.array([rank_of[folder_of[name][-1]] for name in names], dtype=np.int64)
+    labels = [folder_of[name][-1] for name in names]
     words = [folder_of[name][0] for name in names] if depth == 2 else None
     shares = {"validation": validation, "test": test}
-    return _make_dataset(ImageFiles(root, names), ranks, ordered, words, groups, notes, shares)
+    return _make_dataset(ImageFiles(root, names), labels, classes, words, groups, notes, shares)
 
 
 def _split_folders(root: Path, classes: Classes) -> list[str]:
@@ -135,19 +133,18 @@ def read_manifest(
             raise UserError(f"{paths[i]!r} may be {format_list(images_named)}. Add the suffix.")
         paths[i] = images_named[0] if images_named else paths[i]
     label, label_note = label_column(file, label, {path, split, group, "id"})
+    notes += label_note
     labels = file.read_column("label", label)
-    ranks, ordered, order_note = rank_labels(labels, classes)
     words = file.read_optional("split", split)
     groups = file.read_optional("group", group)
     if group_by is not None and groups is not None:
         raise UserError(f"The groups are in column {group!r} already; leave out group_by.")
     if group_by is not None:
         groups = list(find_groups(group_by, paths))
-    notes += [*label_note, order_note]
     if groups is None:
         notes += suggest_group_columns(file, {path, label, split}, labels)
     shares = {"validation": validation, "test": test}
-    return _make_dataset(ImageFiles(folder, paths), ranks, ordered, words, groups, notes, shares)
+    return _make_dataset(ImageFiles(folder, paths), labels, classes, words, groups, notes, shares)
 
 
 def read_table(
@@ -172,10 +169,9 @@ def read_table(
     names = [str(name) for name in file.frame]
     label, label_note = label_column(file, label)
     labels = file.read_column("label", label)
-    ranks, ordered, order_note = rank_labels(labels, classes)
     words = file.read_optional("split", split)
     groups = file.read_optional("group", group)
-    notes = [*file.notes, *label_note, order_note]
+    notes = [*file.notes, *label_note]
     if groups is None:
         notes += suggest_group_columns(file, {label, split}, labels)
     id_column = None if id == "id" and id not in names else id
@@ -189,7 +185,7 @@ def read_table(
         raise UserError(f"{file.path.name} has no columns to learn from, only {label!r}.")
     rows = UnencodedRows(frame, file.row_names, id_column)
     shares = {"validation": validation, "test": test}
-    return _make_dataset(rows, ranks, ordered, words, groups, notes, shares)
+    return _make_dataset(rows, labels, classes, words, groups, notes, shares)
 
 
 def read_npz(
@@ -203,39 +199,34 @@ def read_npz(
 
     Names of ``classes`` belong to the ranks 0, 1, …
     """
-    images, labels = _load_arrays(find_file(root, (".npz",)))
+    images, integers = _load_arrays(find_file(root, (".npz",)))
     shapes = {array.shape[1:] for array in images.values()}
     if len(shapes) > 1:
         raise UserError(f"The splits have images of different sizes: {format_list(shapes)}.")
-    for word, array in labels.items():
+    for word, array in integers.items():
         count = len(images[word])
         if array.shape not in ((count,), (count, 1)) or array.dtype.kind not in "iu":
             raise UserError(
                 f"{word} labels must be integers of shape ({count},) or ({count}, 1), got "
                 f"{array.dtype} of shape {array.shape}.".lstrip()
             )
-    ranks = np.concatenate([labels[word].ravel() for word in images]).astype(np.int64)
-    present = np.unique(ranks)
-    note = "The classes are in the order of their integers."
-    if isinstance(classes, KnownClasses):
-        ordered: tuple[str, ...] = classes
-        texts = [str(rank) for rank in ranks.tolist()]
-        if not {*texts}.isdisjoint(classes) or present.min() < 0 or present.max() >= len(classes):
-            ranks, ordered, note = rank_labels(texts, classes)  # matched by name, else as ranks
-    elif present.tolist() != list(range(len(present))):
-        raise UserError(f"The labels must be 0, 1, … without a gap, got {format_list(present)}.")
-    else:
-        named = [str(rank) for rank in present] if classes is None else classes
-        ordered = parse_names("classes", named)
-        if len(ordered) != len(present):
-            raise UserError(
-                f"classes has {len(ordered)} names for {len(present)} different labels."
-            )
-    names = [(word, f"{word}/{i}".lstrip("/")) for word in images for i in range(len(images[word]))]
-    inputs = ImageArrays(np.concatenate(list(images.values())), [name for _, name in names])
-    words = None if "" in images else [word for word, _ in names]
+    ranks = [rank for word in images for rank in integers[word].ravel().tolist()]
+    present = sorted({*ranks})
+    names = tuple(map(str, present)) if classes is None else parse_names("classes", classes)
+    labels = [str(rank) for rank in ranks]
+    if not isinstance(classes, KnownClasses):
+        if present != list(range(len(present))):
+            raise UserError(f"The labels must be 0, 1, … without gaps, got {format_list(present)}.")
+        if len(names) != len(present):
+            raise UserError(f"classes has {len(names)} names for {len(present)} different labels.")
+        labels = [names[rank] for rank in ranks]
+    elif {*labels}.isdisjoint(names) and 0 <= present[0] <= present[-1] < len(names):
+        labels = [names[rank] for rank in ranks]
+    paths = [(word, f"{word}/{i}".lstrip("/")) for word in images for i in range(len(images[word]))]
+    inputs = ImageArrays(np.concatenate(list(images.values())), [path for _, path in paths])
+    words = None if "" in images else [word for word, _ in paths]
     shares = {"validation": validation, "test": test}
-    return _make_dataset(inputs, ranks, ordered, words, None, [note], shares)
+    return _make_dataset(inputs, labels, classes, words, None, [], shares)
 
 
 def _load_arrays(path: Path) -> tuple[dict[str, Array], dict[str, Array]]:
@@ -258,19 +249,21 @@ def _load_arrays(path: Path) -> tuple[dict[str, Array], dict[str, Array]]:
 
 def _make_dataset(
     inputs: Any,
-    ranks: Indices,
-    classes: tuple[str, ...],
+    labels: Sequence[str],
+    classes: Classes,
     words: Sequence[str] | None,
     groups: Sequence[Hashable] | None,
     notes: list[str],
     shares: dict[str, float],
 ) -> Dataset:
-    """Build a data set with the splits that the data prescribe, and describe its groups."""
+    """Build a data set: ranks of the labels, splits that the data prescribe, and its groups."""
+    ranks, ordered, note = rank_labels(labels, classes)
+    notes.append(note)
     groups = None if groups is None else tuple(groups)
     if groups:
         largest = max(Counter(groups).values())
         notes.append(
             f"{len({*groups}):,} groups in {len(groups):,} samples; the largest has {largest:,}."
         )
-    splits = assign_splits(words, ranks, classes, groups)
-    return Dataset(inputs, ranks, classes, splits, tuple(notes), groups=groups, shares=shares)
+    splits = assign_splits(words, ranks, ordered, groups)
+    return Dataset(inputs, ranks, ordered, splits, tuple(notes), groups=groups, shares=shares)

@@ -47,10 +47,11 @@ def read_historical_color(root: Path, *, partition: int = 0, proportional: bool 
     With ``proportional`` the splits are the same shares of however many images there are.
     """
     check_boolean("proportional", proportional)
+    first = DECADES[0]
     # in the unpacked archive the folder decade_database is three levels down
-    depths = ("", *("*/" * depth + "decade_database" for depth in range(5)))
+    patterns = (first, *(f"{'*/' * depth}decade_database/{first}" for depth in range(5)))
     root = _unpack(root) if root.is_file() else root
-    place = _find(root, depths, f"folder {DECADES[0]}", f"/{DECADES[0]}")
+    place = _find(root, patterns, f"folder {first}").parent
     rng, each = np.random.default_rng(partition), int(_PER_DECADE.sum())
     names: list[str] = []
     notes: list[str] = []
@@ -70,10 +71,11 @@ def read_historical_color(root: Path, *, partition: int = 0, proportional: bool 
         names += files
         counts.append(len(files))
     shown = ", ".join(f"{decade} {count}" for decade, count in zip(DECADES, counts, strict=True))
-    if min(counts) < (3 if proportional else each):
+    fewest = 3 if proportional else each
+    if min(counts) < fewest:
         raise UserError(
-            f"Each decade needs {3 if proportional else each} images, got {shown}. Get the whole "
-            "archive, or set proportional=true to use the same shares of what there is."
+            f"Each decade needs {fewest} images, got {shown}. Get the whole archive, or set "
+            "proportional=true to use the same shares of what there is."
         )
     if proportional:
         notes.append(f"These are shares of {shown}: not the published protocol.")
@@ -197,12 +199,12 @@ def _read_scores(table: Path) -> Iterator[tuple[int, str, int]]:
             yield int(number), category, int(median(map(int, values))) - 1
 
 
-def _find(root: str | Path, patterns: Iterable[str], what: str, inside: str = "") -> Path:
-    """Return the first path that a pattern finds below the root, and that has ``inside``."""
+def _find(root: str | Path, patterns: Iterable[str], what: str) -> Path:
+    """Return the first path that a pattern finds below the root."""
     root = require_path(root)
     for pattern in patterns:
         for path in sorted(root.glob(pattern)) if "*" in pattern else [root / pattern]:
-            if Path(f"{path}{inside}").exists():
+            if path.exists():
                 return path
     raise FileNotFoundError(
         f"{root} does not contain the {what} of the data set. Unpack its archives, and give the "

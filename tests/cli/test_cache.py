@@ -62,7 +62,7 @@ def test_entries_are_cleared_by_age_or_all(root):
     assert run("clear", input="n\n").exit_code == 1
     assert len(kinds()) == 3
     assert run("clear", "--older-than", "1", "--yes").stdout == "Nothing to clear.\n"
-    state = ArrayCache().folder / f"{pixels['name']}.json"
+    state = ArrayCache().folder / f"{pixels['name']}.npy"
     os.utime(state, (time.time() - 100_000,) * 2)
     assert "1 of 3 entries" in run("clear", "--older-than", "1", "--yes").stdout
     assert kinds() == ["index", "unfinished"]

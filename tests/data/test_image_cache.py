@@ -1,8 +1,11 @@
-"""The index of files: what it contains, when files are read again, and which images are bad."""
+"""The index of image files, damaged files, and cached pixels."""
 
 import io
 import os
+import pickle
 import shutil
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -11,8 +14,11 @@ from PIL import Image
 
 from layline import data
 from layline.data import image_cache as module
+from layline.data import images as image_module
+from layline.data.array_cache import ArrayCache
 from layline.data.detect import list_images
 from layline.data.image_cache import (
+    cache_images,
     check_files,
     describe_bad,
     find_bad,
@@ -20,6 +26,7 @@ from layline.data.image_cache import (
     index_images,
 )
 from layline.data.images import ImageFiles
+from layline.data.preprocessing import shrink
 from layline.utils.files import digest_file
 
 
@@ -33,9 +40,10 @@ def files(tmp_path):
     (tmp_path / "photos").mkdir()
     rng = np.random.default_rng(0)
     for i in range(5):
-        pixels = rng.integers(0, 256, (20 + i, 30, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(tmp_path / "photos" / f"{i}.png")
-    return ImageFiles(tmp_path / "photos", [f"{i}.png" for i in range(5)])
+        small = rng.integers(0, 256, (6, 6, 3), dtype=np.uint8)
+        image = Image.fromarray(small).resize((50 + 7 * i, 64))
+        image.save(tmp_path / "photos" / f"{i}.jpg")
+    return ImageFiles(tmp_path / "photos", [f"{i}.jpg" for i in range(5)])
 
 
 @pytest.fixture
@@ -58,7 +66,7 @@ def test_a_row_has_the_digest_and_the_upright_shape(files):
     Image.new("RGB", (800, 400)).save(files.root / "turned.jpg", exif=exif)
     index = index_images(ImageFiles(files.root, [*files.names, "turned.jpg"]))
     shapes = [(row.height, row.width) for row in index.rows]
-    assert shapes == [*((20 + i, 30) for i in range(5)), (800, 400)]
+    assert shapes == [*((64, 50 + 7 * i) for i in range(5)), (800, 400)]
     assert index.rows[0].digest.hex() == digest_file(files.path(0))
     assert find_bad(index) == {}
 
@@ -72,10 +80,10 @@ def test_only_new_and_changed_files_are_read(files, read_names):
     assert read_names == []
     Image.new("RGB", (9, 9)).save(files.path(2))
     os.utime(files.path(3))  # the bytes are the same
-    shutil.copy(files.path(0), files.root / "new.png")
+    shutil.copy(files.path(0), files.root / "new.jpg")
     wait()
-    more = index_images(ImageFiles(files.root, [*files.names, "new.png"]))
-    assert sorted(read_names) == ["2.png", "3.png", "new.png"]
+    more = index_images(ImageFiles(files.root, [*files.names, "new.jpg"]))
+    assert sorted(read_names) == ["2.jpg", "3.jpg", "new.jpg"]
     assert more.rows[2].height == more.rows[2].width == 9
     assert more.rows[5].digest == first.rows[0].digest
     read_names.clear()
@@ -198,3 +206,89 @@ def test_content_has_the_same_digest_wherever_it_is(tmp_path):
     (tmp_path / "t.csv").write_text("a,label\n1,low\n3,high\n")
     assert data.content_digest("table", tmp_path / "t.csv") != before
     assert data.content_digest("photo-quality", None) is None
+
+
+@pytest.fixture
+def decoded(monkeypatch):
+    """The number of images that are decoded."""
+    counts, original = [], image_module.decode
+    monkeypatch.setattr(image_module, "decode", lambda *a: (counts.append(1), original(*a))[1])
+    return counts
+
+
+@pytest.mark.parametrize("at_least", [24, 1000])
+def test_the_cache_contains_the_decoded_pixels(files, at_least):
+    cached = cache_images(files, at_least)
+    for i in (3, 0, 4):
+        pixels = cached.load(i, at_least)
+        np.testing.assert_array_equal(pixels, shrink(files.load(i, at_least), at_least))
+        pixels[:] = 0  # a copy
+    keep = np.array([4, 1])
+    part = cached.subset(keep)
+    assert list(part.names) == ["4.jpg", "1.jpg"]
+    np.testing.assert_array_equal(part.load(0, at_least), cached.load(4, at_least))
+    assert part.digest() == files.subset(keep).digest()
+
+
+def test_the_second_time_nothing_is_decoded_also_for_moved_data(files, decoded, tmp_path):
+    counts = []
+    cache_images(files, 24, counts.append)
+    assert counts == [1, 2, 3, 4, 5]
+    decoded.clear()
+    cache_images(files, 24, pytest.fail)
+    files.root.rename(tmp_path / "moved")
+    cache_images(ImageFiles(tmp_path / "moved", files.names), 24)
+    assert decoded == []
+    cache_images(ImageFiles(tmp_path / "moved", files.names), 32)
+    cache_images(ImageFiles(tmp_path / "moved", files.names[:4]), 24)
+    assert len(decoded) == 9
+
+
+def test_other_processes_open_the_cache_themselves(files):
+    cached = cache_images(files, 24)
+    sent = pickle.dumps(cached)
+    assert len(sent) < 3000
+    np.testing.assert_array_equal(pickle.loads(sent).load(2, 24), cached.load(2, 24))
+    ArrayCache().remove(cached.key)
+    with pytest.raises(ValueError, match="was removed while it was in use"):
+        pickle.loads(sent).load(2)
+
+
+def test_a_killed_process_continues_where_it_stopped(files, monkeypatch, decoded):
+    monkeypatch.setattr(module, "_COMMIT", 2)
+
+    def stop(done):
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cache_images(files, 1000, stop)
+    decoded.clear()
+    cached = cache_images(files, 1000)
+    assert len(decoded) == 3
+    for i in range(5):
+        np.testing.assert_array_equal(cached.load(i), files.load(i))
+
+
+_TRUNCATE = """
+import os, sys
+from pathlib import Path
+from layline.data.array_cache import ArrayCache
+from layline.data.image_cache import cache_images
+from layline.data.images import ImageFiles
+root = Path(sys.argv[1])
+cached = cache_images(ImageFiles(root, sorted(os.listdir(root))), 1000)
+os.truncate(ArrayCache().folder / f"{cached.key}.npy", 200)
+try:
+    cached.load(4)
+except ValueError as error:
+    print(error)
+"""
+
+
+def test_a_cache_file_truncated_while_in_use_is_an_error_and_no_crash(files):
+    command = [sys.executable, "-c", _TRUNCATE, str(files.root)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "truncated while it was in use" in result.stdout
+    assert cache_images(files, 1000).load(4).shape == (64, 78, 3)  # it is written again

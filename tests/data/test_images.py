@@ -1,10 +1,12 @@
-"""Images: decoding, listing, and both kinds of inputs."""
+"""Images: decoding, listing, and inputs: files, arrays and what users pass."""
 
 import io
+import pickle
 import sys
 import threading
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given
@@ -15,10 +17,12 @@ from pillow_heif.constants import HeifCompressionFormat
 from pillow_heif.misc import CtxEncode
 
 from layline.data.detect import describe_skipped, list_images, reads_avif
+from layline.data.image_cache import find_bad
 from layline.data.images import (
     BadImageError,
     ImageArrays,
     ImageFiles,
+    as_images,
     decode,
     examine,
     thread_map,
@@ -27,7 +31,7 @@ from layline.data.images import (
 SIDES = st.integers(1, 90)
 
 
-def noise(height=40, width=60, seed=0):
+def noise(seed=0, height=40, width=60):
     shape = (height, width, 3)
     return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
 
@@ -160,10 +164,10 @@ def test_the_first_frame_is_taken(image_format):
 def test_an_image_that_is_too_large_is_refused_in_any_format(monkeypatch, image_format, pixels):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", pixels)
     with pytest.raises(BadImageError, match=r"too large: (10×6 pixels|more than .*e-05 million)"):
-        decode(saved(noise(6, 10), image_format))
+        decode(saved(noise(0, 6, 10), image_format))
     monkeypatch.undo()
     with pytest.raises(BadImageError, match=r"^too large: 10×6 pixels$"):
-        decode(saved(noise(6, 10), image_format), most_pixels=pixels)
+        decode(saved(noise(0, 6, 10), image_format), most_pixels=pixels)
 
 
 def heic(pixels, orientation=1):
@@ -251,14 +255,14 @@ def test_images_are_listed_in_natural_order_without_other_files(tmp_path):
 
 def test_arrays_and_files_load_the_same_pixels_and_subsets(tmp_path):
     for i in range(5):
-        Image.fromarray(noise(20 + i, 30, i)).save(tmp_path / f"{i}.png")
+        Image.fromarray(noise(i, 20 + i, 30)).save(tmp_path / f"{i}.png")
     files = ImageFiles(tmp_path, [f"{i}.png" for i in range(5)])
     pixels = np.stack([files.load(i)[:20] for i in range(5)])
     arrays = ImageArrays(pixels, files.names)
     keep = np.array([3, 0])
     for images in (arrays.subset(keep), files.subset(keep)):
         assert list(images.names) == ["3.png", "0.png"]
-        np.testing.assert_array_equal(images.load(1)[:20], pixels[0])
+        assert_array_equal(images.load(1)[:20], pixels[0])
     gray = ImageArrays(pixels[..., 0])
     assert gray.load(0).shape == (20, 30, 3)
     assert gray.names[:2] == ["0", "1"]
@@ -285,3 +289,95 @@ def test_an_error_stops_the_threads(error):
         list(thread_map(work, 10_000, workers=2))
     assert len(done) < 100
     assert threading.active_count() == before
+
+
+@pytest.fixture
+def files(tmp_path):
+    for name in ("10.png", "9.png", "sub/1.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.fromarray(noise(len(name))).save(tmp_path / name)
+    (tmp_path / "notes.txt").write_text("no image")
+    return tmp_path
+
+
+def test_paths_folders_arrays_and_pillow_images_may_be_mixed(files):
+    found = as_images(files)
+    assert found.names == tuple(str(files / name) for name in ("9.png", "10.png", "sub/1.png"))
+    assert [path.name for path in found.skipped] == ["notes.txt"]
+    found = as_images([files / "9.png", files / "sub", noise(1), Image.fromarray(noise(2))])
+    assert found.names == (str(files / "9.png"), str(files / "sub/1.png"), "2", "3")
+    for index, seed in enumerate((5, 9, 1, 2)):
+        assert_array_equal(found.load(index), noise(seed))
+    assert found.subset(np.array([3, 0])).names == ("3", str(files / "9.png"))
+    assert len(as_images([])) == 0
+    paths = [str(files / "9.png"), str(files / "10.png")]
+    strings = np.array(paths, dtype=np.dtypes.StringDType())
+    for listed in (np.array(paths), strings, pd.Series(paths, index=[7, 3])):
+        assert as_images(listed).names == tuple(paths)
+
+
+def test_one_array_is_one_image_and_four_dimensions_are_many():
+    assert len(as_images(noise())) == 1
+    many = as_images(torch.from_numpy(np.stack([noise(0), noise(1)])))
+    assert (len(many), many.decoded) == (2, True)
+    assert_array_equal(many.load(1), noise(1))
+    gray = as_images([noise()[..., 0], Image.fromarray(noise()).convert("LA")])
+    assert [gray.load(i).shape for i in range(2)] == [(40, 60, 3)] * 2
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        (noise().astype(float), r"got float64 of shape \(40, 60, 3\)"),
+        ([noise(), noise().transpose(2, 0, 1)], r"got uint8 of shape \(3, 40, 60\) at place 1"),
+        (np.zeros((0, 5, 3), np.uint8), r"got uint8 of shape \(0, 5, 3\)"),
+        (None, r"got object of shape \(\)"),
+        ([[1, 2], [3, 4]], r"got int64 of shape \(2,\) at place 0"),
+    ],
+)
+def test_what_is_no_image_is_refused_with_its_type_and_shape(samples, message):
+    with pytest.raises(ValueError, match="Images must be uint8 arrays.*" + message):
+        as_images(samples)
+
+
+def test_a_missing_path_and_a_folder_without_images_are_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no\.png does not exist"):
+        as_images(tmp_path / "no.png")
+    (tmp_path / "a.dcm").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"has no images\. .*1 \.dcm\. Save"):
+        as_images(tmp_path)
+
+
+@pytest.mark.parametrize("make", [bytes, bytearray, memoryview, io.BytesIO])
+def test_the_content_of_a_file_is_an_image(files, make):
+    content = saved(noise(), "PNG").getvalue()
+    many = as_images([make(content), noise(1), make(content)])
+    assert (many.names, many.decoded) == (("0", "1", "2"), False)
+    for index, seed in enumerate((0, 1, 0)):
+        assert_array_equal(many.load(index), noise(seed))
+    assert_array_equal(pickle.loads(pickle.dumps(many)).load(2), noise(0))
+    with (files / "9.png").open("rb") as file:
+        file.read(10)
+        found = as_images(file)  # from its beginning
+    assert found.names == (str(files / "9.png"),)
+    assert_array_equal(found.load(0), noise(5))
+    with (files / "notes.txt").open() as file, pytest.raises(ValueError, match="Open it with 'rb'"):
+        as_images([noise(), file])
+
+
+def test_damaged_files_and_bytes_are_named_with_the_reason(tmp_path):
+    (tmp_path / "empty.png").write_bytes(b"")
+    found = as_images(
+        [
+            saved(noise(), "PNG"),
+            tmp_path / "empty.png",
+            saved(noise(), "PNG").getvalue()[:60],
+            b"text",
+        ]
+    )
+    bad = find_bad(found)
+    assert (bad[1], bad[2][:9], bad[3]) == ("empty file", "truncated", "not an image")
+    with pytest.raises(ValueError, match=r"empty\.png cannot be read: empty file"):
+        found.load(1)
+    with pytest.raises(ValueError, match="The image 2 cannot be read: truncated or damaged"):
+        found.load(2)

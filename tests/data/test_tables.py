@@ -1,9 +1,10 @@
 """Reading CSV files and workbooks, and encoding their cells."""
 
 import datetime
+import io
 import json
 from copy import deepcopy
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import openpyxl
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
-from layline.data.tables import TableEncoding, numbers_of, read_table_file, texts_of
+from layline.data.tables import TableEncoding, as_rows, numbers_of, read_table_file, texts_of
 
 
 def write(path, text, encoding="utf-8"):
@@ -327,3 +328,49 @@ def change(place, value):
 def test_a_damaged_encoding_is_refused(data):
     with pytest.raises(ValueError, match="is damaged"):
         TableEncoding.from_json(data)
+
+
+SMALL = TableEncoding.fit(
+    pd.DataFrame({"size": ["1", "2", "3"], "color": ["red", "blue", "red"]}), np.arange(3)
+)
+
+
+@pytest.mark.parametrize("make", [dict, pd.DataFrame])
+def test_columns_become_rows(make):
+    rows = as_rows(make({"color": ["blue", "green"], "size": [5, 6], "more": [0, 0]}), SMALL)
+    assert rows.names == ["row 0", "row 1"]
+    assert rows.values.tolist() == [[5, 1, 0], [6, 0, 0]]
+    columns = {"color": pd.Series(["red", "blue"], index=[5, 6]), "size": pd.Series([1, 2])}
+    assert as_rows(columns, SMALL).values[:, 0].tolist() == [1, 2]  # matched by place
+    numeric = replace(SMALL, categorical=())
+    assert as_rows(np.array([[4.0], [5.0]]), numeric).values.tolist() == [[4], [5]]
+
+
+@pytest.mark.parametrize("make", [bytes, io.BytesIO, None])
+def test_a_file_becomes_rows_named_by_their_id_or_number(tmp_path, make):
+    workbook(tmp_path / "a.xlsx", ["color", "size", "who"], ["red", 7, "x"])
+    write(tmp_path / "a.csv", "color;size;who\n\nred;7;007\nblue;5;\n")
+    encoding = replace(SMALL, id_column="who")
+    for name, names in (("a.csv", ["007", "row 4"]), ("a.xlsx", ["x"])):
+        path = tmp_path / name
+        rows = as_rows(path if make is None else make(path.read_bytes()), encoding)
+        assert rows.names == names
+        assert rows.values[0].tolist() == [7, 0, 1]
+    with pytest.raises(FileNotFoundError, match=r"no\.csv does not exist"):
+        as_rows(tmp_path / "no.csv", SMALL)
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        ({"size": [1]}, "no column 'color', which"),
+        ({"size": ["x"], "color": ["red"]}, "size.*'x'"),
+        ([1, 2], "must be a data frame or the path of a CSV file.* got list"),
+        (np.zeros((2, 2)), "must be a data frame .* got ndarray"),
+        ({"size": 1, "color": "red"}, "with the columns size, color"),
+        ({"size": [1, 2], "color": ["red"]}, "with the columns size, color"),
+    ],
+)
+def test_what_is_no_table_of_the_model_is_refused(samples, message):
+    with pytest.raises(ValueError, match=message):
+        as_rows(samples, SMALL)

@@ -21,6 +21,7 @@ from numpy.typing import DTypeLike, NDArray
 from layline.utils.files import cache_folder, write_json
 from layline.utils.validation import UserError
 
+Mapped = np.memmap[Any, Any]
 _LIMIT_GB = 20
 
 
@@ -50,17 +51,16 @@ class ArrayCache:
                 raise UserError("LAYLINE_CACHE_GB must be a number of gigabytes.") from None
         self.limit_bytes = limit_bytes
 
-    def open(self, key: str) -> NDArray[Any] | None:
+    def open(self, key: str) -> Mapped | None:
         """Map an entry for reading; None if it is absent, incomplete or damaged.
 
         Call :func:`check_not_truncated` before each read.
         """
-        file, state_file = self._files(key)
-        state, array = _read_state(state_file), _map(file)
-        if state is None or array is None or state["done"] < len(array):
+        array, state = self._load(key)
+        if array is None or state["done"] < len(array):
             return None
         with suppress(OSError):
-            os.utime(state_file)  # its last use
+            os.utime(self._files(key)[0])  # its last use
         return array
 
     def writer(
@@ -73,12 +73,12 @@ class ArrayCache:
         """
         file, state_file = self._files(key)
         dtype = np.dtype(dtype)
-        state, array = _read_state(state_file), _map(file)
-        if state is not None and array is not None and (array.shape, array.dtype) == (shape, dtype):
-            return Writer(state_file, np.load(file, mmap_mode="r+"), state)
+        array, state = self._load(key)
+        if array is not None and (array.shape, array.dtype) == (shape, dtype):
+            return Writer(self, key, np.load(file, mmap_mode="r+"), state)
         self.remove(key)
         self._make_room(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize)
-        state = {"rows": shape[0], "done": 0, "id": uuid.uuid4().hex, "about": about}
+        state = {"done": 0, "id": uuid.uuid4().hex, "about": about}
         try:
             array = np.lib.format.open_memmap(file, mode="w+", dtype=dtype, shape=shape)
             if hasattr(os, "posix_fallocate"):  # a full disk is an error now, not a crash later
@@ -88,19 +88,21 @@ class ArrayCache:
         except OSError:
             self.remove(key)
             raise
-        return Writer(state_file, array, state)
+        return Writer(self, key, array, state)
 
     def entries(self) -> list[CacheEntry]:
         """List the entries, the least recently used first."""
         entries = []
         for file in self.folder.glob("*.npy"):
-            state_file = file.with_suffix(".json")
-            state = _read_state(state_file) or {"rows": 1, "done": 0, "about": {}}
-            kind = file.stem.partition("-")[0] if state["done"] >= state["rows"] else "unfinished"
-            about = (state["about"].get("samples"), state["about"].get("root", ""))
+            array, state = self._load(file.stem)
+            finished = array is not None and state["done"] >= len(array)
+            kind = file.stem.partition("-")[0] if finished else "unfinished"
+            about = state.get("about", {})
+            own = about.get("samples"), about.get("root", "")
             with suppress(OSError):  # removed by another process
-                used = (state_file if state_file.exists() else file).stat().st_mtime
-                entries.append(CacheEntry(file.stem, kind, file.stat().st_size, used, *about))
+                status = file.stat()
+                entry = CacheEntry(file.stem, kind, status.st_size, status.st_mtime, *own)
+                entries.append(entry)
         return sorted(entries, key=lambda entry: entry.used)
 
     def remove(self, key: str) -> None:
@@ -129,24 +131,33 @@ class ArrayCache:
     def _files(self, key: str) -> tuple[Path, Path]:
         return self.folder / f"{key}.npy", self.folder / f"{key}.json"
 
+    def _load(self, key: str) -> tuple[Mapped | None, dict[str, Any]]:
+        """Map an entry and read its state; None if one is absent, or shorter than its header."""
+        file, state_file = self._files(key)
+        try:
+            state: dict[str, Any] = json.loads(state_file.read_text(encoding="utf-8"))
+            return np.load(file, mmap_mode="r"), state
+        except (OSError, ValueError, EOFError):
+            return None, {}
+
 
 class Writer:
     """An entry that is being written."""
 
-    def __init__(self, state_file: Path, array: NDArray[Any], state: dict[str, Any]) -> None:
-        self.array = array  # to be filled; it is mapped to the file
+    def __init__(self, cache: ArrayCache, key: str, array: Mapped, state: dict[str, Any]) -> None:
+        self.array: NDArray[Any] = array  # to be filled
         self.done: int = state["done"]  # rows at the beginning that are already written
-        self._state_file, self._state = state_file, state
+        self._flush = array.flush
+        self._cache, self._key, self._state = cache, key, state
 
     def commit(self, rows_done: int) -> None:
         """Put the rows up to ``rows_done`` on the disk, so that a killed run continues there."""
-        if isinstance(self.array, np.memmap):
-            self.array.flush()
-        current = _read_state(self._state_file)
-        if current is not None and current["id"] == self._state["id"]:  # it was not removed
-            self._state["done"] = max(rows_done, current["done"])
-            write_json(self._state_file, self._state)
+        self._flush()
         self.done = rows_done
+        current = self._cache._load(self._key)[1]
+        if current.get("id") == self._state["id"]:  # it was not removed
+            done = max(rows_done, current["done"])
+            write_json(self._cache._files(self._key)[1], {**self._state, "done": done})
 
 
 def check_not_truncated(array: object) -> None:
@@ -156,19 +167,3 @@ def check_not_truncated(array: object) -> None:
         mapped = mapped.base
     if isinstance(mapped, mmap.mmap) and mapped.size() < len(mapped):
         raise UserError("A cache file was truncated while it was in use. Start the command again.")
-
-
-def _read_state(file: Path) -> dict[str, Any] | None:
-    try:
-        state: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return state
-
-
-def _map(file: Path) -> NDArray[Any] | None:
-    try:
-        array: NDArray[Any] = np.load(file, mmap_mode="r")
-    except (OSError, ValueError, EOFError):  # absent, or shorter than its header says
-        return None
-    return array

@@ -24,6 +24,7 @@ MODES = {
     "near": "also resized, recompressed or mirrored images",
     "off": "no search",
 }
+BLANK = b"blank"
 _HASH_SIZE = 16  # 256 bits
 _RADIUS = 24  # bits in which near duplicates differ at most
 _LEAST_CONTRAST = 2.0  # standard deviation in gray levels; below it there is nothing to compare
@@ -77,26 +78,23 @@ def group_duplicates(dataset: Dataset, mode: str = "exact") -> Dataset:
 
 def find_duplicates(images: Images, mode: str = "exact") -> Indices:
     """Return a number for each image; duplicates have the same. Mode is ``exact`` or ``near``."""
-    if mode == "near":
-        require("imagehash", extra="images", needed_by="the search for near duplicates")
     prints = _fingerprints(images, mode == "near")
     links = _links_to_first([digest for digest, _ in prints])
     if mode == "near":
-        wanted = 2 * _HASH_SIZE**2 // 8
-        single = [b for a, b in links if a == b and len(prints[b][1]) == wanted]
+        single = [b for a, b in links if a == b and prints[b][1] not in (b"", BLANK)]
         pairs = _near_pairs([prints[place][1] for place in single])
         links += [(single[i], single[j]) for i, j in pairs]
     return _components(len(images), links)
 
 
 def hash_picture(pixels: NDArray[np.uint8]) -> bytes:
-    """Hash an image and its mirror image; empty if it shows nothing, such as a blank page."""
-    import imagehash
+    """Hash an image and its mirror image; ``BLANK`` if it shows nothing, such as a blank page."""
     from PIL import Image, ImageOps
 
+    imagehash = require("imagehash", extra="images", needed_by="the search for near duplicates")
     image = Image.fromarray(pixels).convert("L")
     if np.asarray(image).std() < _LEAST_CONTRAST:
-        return b""
+        return BLANK
     both = (imagehash.phash(each, _HASH_SIZE) for each in (image, ImageOps.mirror(image)))
     return b"".join(np.packbits(each.hash).tobytes() for each in both)
 

@@ -29,7 +29,6 @@ Progress = Callable[[int], None]  # called with the number of images that are do
 _INDEX_FORMAT = 2
 _CACHE_FORMAT = 3
 _DECODED_AT = 64  # pixels of the shorter side
-_BLANK = b"blank"  # instead of the hash of a picture that shows nothing
 _COMMIT = 1000  # images
 _HEADER = 8  # bytes of height and width
 _blake2b = partial(hashlib.blake2b, digest_size=16)
@@ -46,7 +45,7 @@ class FileRow(NamedTuple):
     height: int = 0
     width: int = 0
     fault: str = ""  # why the image cannot be decoded
-    hash: bytes = b""  # perceptual, computed when it is needed
+    hash: bytes = b""  # perceptual; empty until it is needed
 
 
 def index_files(
@@ -115,7 +114,7 @@ def _look(path: Path, hashes: bool) -> FileRow:
             pixels, (height, width) = examine(file, _DECODED_AT)
     except Exception as error:
         return row._replace(fault=why_bad(error))
-    hashed = (hash_picture(pixels) or _BLANK) if hashes else b""
+    hashed = hash_picture(pixels) if hashes else b""
     return row._replace(height=height, width=width, hash=hashed)
 
 

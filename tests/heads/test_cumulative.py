@@ -27,18 +27,15 @@ def logits_within(size):
     return hnp.arrays(np.float64, SHAPES, elements=numbers).map(torch.from_numpy)
 
 
-def assert_distribution(log_probs, num_classes, tolerance=1e-12):
-    assert log_probs.shape[1] == num_classes
-    assert log_probs.isfinite().all()
-    total = log_probs.exp().sum(dim=-1)
-    torch.testing.assert_close(total, torch.ones_like(total), rtol=0, atol=tolerance)
-
-
+@pytest.mark.parametrize("function", [log_probs_from_cumulative, log_probs_from_conditional])
 @given(logits_within(1e4))
-def test_any_logits_make_a_distribution(logits):
-    for function in (log_probs_from_cumulative, log_probs_from_conditional):
-        assert_distribution(function(logits), logits.shape[1] + 1)
-        assert_distribution(function(logits.float()), logits.shape[1] + 1, tolerance=1e-5)
+def test_any_logits_make_a_distribution(function, logits):
+    for given_logits, tolerance in ((logits, 1e-12), (logits.float(), 1e-5)):
+        log_probs = function(given_logits)
+        assert log_probs.shape[1] == logits.shape[1] + 1
+        assert log_probs.isfinite().all()
+        total = log_probs.exp().sum(dim=-1)
+        torch.testing.assert_close(total, torch.ones_like(total), rtol=0, atol=tolerance)
 
 
 @given(logits_within(30.0))

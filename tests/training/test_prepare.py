@@ -12,6 +12,7 @@ from rich.console import Console
 from layline.data import Splits
 from layline.training.callbacks import Reporter
 from layline.training.prepare import (
+    PreparedRun,
     build_backbone,
     build_model,
     make_splits,
@@ -85,7 +86,7 @@ def test_the_fingerprint_depends_on_names_ranks_and_splits(dataset):
 
 def test_only_training_images_are_augmented_and_the_test_is_not_weighted(dataset):
     wanted = config(training={"class_weight": {"poor": 3.0}})
-    splits = make_splits(wanted, dataset, build(wanted, dataset).description)
+    splits = make_splits(PreparedRun(wanted, dataset, build(wanted, dataset), None, QUIET))
     assert [len(split.ranks) for split in splits.values()] == [24, 12, 12]
     keys = [[(0, epoch)] for epoch in range(8)]  # flipped or not
     first, *others = (splits["train"].samples.__getitems__(key)[0] for key in keys)

@@ -14,7 +14,7 @@ from layline import load, metrics
 from layline.evaluation.predictions import predict_split
 from layline.training.callbacks import Reporter
 from layline.training.evaluate import evaluate
-from layline.training.prepare import make_splits, read_data
+from layline.training.prepare import PreparedRun, make_splits, read_data
 from layline.training.run_folder import RunFolder
 from layline.utils.devices import Processes
 
@@ -53,7 +53,8 @@ def test_validation_and_test_are_exact(by_two):
     folder = by_two
     model, config = load(folder), RunFolder(folder).read_config()
     records = RunFolder(folder).read_history()
-    part = make_splits(config, read_data(config, QUIET), model.description)["validation"]
+    run = PreparedRun(config, read_data(config, QUIET), model, None, QUIET)
+    part = make_splits(run)["validation"]
     best = json.loads((folder / "test.json").read_text())["epoch"]
     _, state = sorted((folder / "state").iterdir())
     files = {best: folder / "best.safetensors", 3: state / "model.safetensors"}

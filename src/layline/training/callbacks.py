@@ -13,12 +13,10 @@ from types import FrameType
 
 import torch
 from accelerate import Accelerator
-from jaxtyping import Int
 from natsort import natsorted
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from safetensors import SafetensorError
-from torch import Tensor
 
 from layline.evaluation.predictions import Predictions
 from layline.geometry.decoding import decode_name
@@ -26,9 +24,10 @@ from layline.geometry.layouts import Linear
 from layline.heads import ConstrainedProxies, OrdinalHead
 from layline.model.model import OrdinalModel
 from layline.model.model_file import read_model_file
+from layline.training.config import ReportConfig
 from layline.training.distributed import SeveralProcesses
 from layline.training.optim import WeightAverage
-from layline.training.report_data import take_snapshot
+from layline.training.report_data import choose_samples, take_snapshot
 from layline.training.run_folder import RunFolder
 from layline.training.trainer import Callback, Trainer, TrainingState, describe_epoch
 from layline.utils.files import publish_folder, write_error
@@ -181,10 +180,7 @@ class Checkpoints(Callback):
 
 
 class Recording(Callback):
-    """Write the best model, a layout snapshot and the history after each epoch, and track it.
-
-    ``keep`` are the validation samples to draw; None draws no layouts.
-    """
+    """Write the best model, a layout snapshot and the history after each epoch, and track it."""
 
     def __init__(
         self,
@@ -192,10 +188,16 @@ class Recording(Callback):
         folder: RunFolder,
         tracker: Accelerator,
         log: Log,
-        keep: Int[Tensor, " m"] | None,
+        report: ReportConfig,
     ) -> None:
         self._model, self._folder, self._tracker, self._log = model, folder, tracker, log
-        self.keep, self._warned = keep, False
+        self._report, self._warned = report, False
+
+    def on_start(self, trainer: Trainer) -> None:
+        """Choose the validation samples that the layouts show."""
+        if self._report.enabled and trainer.validation is not None:
+            count, seed = len(trainer.validation.ranks), trainer.options.seed
+            self.keep = choose_samples(count, self._report.points, seed)
 
     def on_epoch_end(self, trainer: Trainer, validation: Predictions | None, is_best: bool) -> None:
         """Write the files of the epoch."""

@@ -22,7 +22,7 @@ from layline.data.dataset import Dataset, Images, Inputs
 from layline.data.image_cache import cache_images
 from layline.data.images import ImageFiles, pillow_version
 from layline.data.labels import weigh_classes
-from layline.data.loaders import loader, sequential_batches
+from layline.data.loaders import Batches, RowBatches, loader, sequential_batches
 from layline.data.preprocessing import SMALLEST_PARTS, ImagePreprocessing
 from layline.data.tables import Rows, TableEncoding
 from layline.evaluation.predictions import Split, evaluation_batch_size
@@ -239,20 +239,23 @@ def weigh(config: Config, dataset: Dataset) -> NDArray[np.float64]:
     return weigh_classes(None if wanted == "off" else wanted, names, ranks, np.ones(len(ranks)))
 
 
-def make_splits(
-    config: Config, dataset: Dataset, description: ModelDescription
-) -> dict[str, Split]:
+def make_splits(run: PreparedRun) -> dict[str, Split]:
     """Make the splits for the trainer; only training images are augmented."""
+    config, dataset = run.config, run.dataset
+    features = extract_features(run) if config.backbone.freeze else None
     weights, splits = weigh(config, dataset), {}
     for name, index in dataset.splits.by_name().items():
-        augmentation = str(config.data.augmentation) if name == "train" else "none"
-        ranks, inputs = dataset.ranks[index], dataset.inputs.subset(index)
+        ranks = dataset.ranks[index]
         weight = weights[ranks] if name in ("train", "validation") else np.ones(len(ranks))
-        splits[name] = Split(
-            make_batches(inputs, description, augmentation, config.training.seed),
-            torch.from_numpy(ranks),
-            torch.tensor(weight / weight.mean(), dtype=torch.float32),
-        )
+        samples: Batches
+        if features is not None:
+            samples = RowBatches(features, index)
+        else:
+            augmentation = str(config.data.augmentation) if name == "train" else "none"
+            inputs, seed = dataset.inputs.subset(index), config.training.seed
+            samples = make_batches(inputs, run.model.description, augmentation, seed)
+        mean_one = torch.tensor(weight / weight.mean(), dtype=torch.float32)
+        splits[name] = Split(samples, torch.from_numpy(ranks), mean_one)
     return splits
 
 

@@ -126,22 +126,20 @@ def resolve_config(*trees: Mapping[str, Any]) -> Config:
     draft = draft_config(wanted)
     recipe, method = RECIPES[draft.recipe], heads.HEADS.find(draft.head.method)
     name = draft.backbone.name or default_backbone(draft.data.source, draft.recipe)
-    own: Tree = {}
+    own: Tree = {"training": {"head_learning_rate": default_head_rate(method, draft.recipe)}}
     if draft.recipe == "released":
         own["head"] = {"options": dict(method.released)}
-    if draft.recipe == "modern":
-        own["training"] = {"head_learning_rate": default_head_rate(method, draft.recipe)}
-    defaults = combine(recipe.settings, recipe.situations.get(_situation(draft, name), {}), own)
+    defaults = combine(own, recipe.settings, recipe.situations.get(_situation(draft, name), {}))
     if "learning_rate" in wanted.get("training", {}):  # then it is meant for all of the network
-        defaults.get("training", {}).pop("backbone_learning_rate", None)
+        defaults["training"].pop("backbone_learning_rate", None)
     if backbones.BACKBONES.plugin_of(name) is not None:  # it need not have the recipe's options
         options, known = defaults.get("backbone", {}).get("options", {}), backbones.find(name)
         kept = {k: v for k, v in options.items() if k in backbones.options_of(known)}
         defaults["backbone"] = {"options": kept}
     if draft.init_from is not None:  # the initial model has its own options of the backbone
-        usual = TrainingConfig().model_dump() | defaults.get("training", {})
-        rates = {k: usual[k] for k in usual if k.endswith("learning_rate") and usual[k] is not None}
-        lower = {name: draft.init_from.rate * rate for name, rate in rates.items()}
+        usual = TrainingConfig().model_dump() | defaults["training"]
+        rates = {k: v for k, v in usual.items() if k.endswith("learning_rate") and v is not None}
+        lower = {key: draft.init_from.rate * rate for key, rate in rates.items()}
         defaults = combine({**defaults, "backbone": {}}, {"training": lower})
     return _complete(validate(Config, combine(defaults, wanted)), name)
 
@@ -177,21 +175,14 @@ def _complete(config: Config, name: str) -> Config:
     for key in data.SOURCES.find(config.data.source).path_options:
         if isinstance(options.get(key), str):
             options[key] = _full_path(options[key])
-    derived = config.training.options()
-    sections: dict[str, Tree] = {
-        "data": {
-            "root": root,
-            "options": options,
-            "augmentation": config.data.augmentation or spec.augmentation,
-        },
+    augmentation, chosen = config.data.augmentation or spec.augmentation, config.training.options()
+    derived: Tree = {
+        "data": {"root": root, "options": options, "augmentation": augmentation},
         "backbone": {"name": name, "weights": weights if weights in NAMES else _full_path(weights)},
-        "training": {k: getattr(derived, k) for k in ("decode", "warmup_epochs", "head_epochs")},
+        "training": {k: getattr(chosen, k) for k in ("decode", "warmup_epochs", "head_epochs")},
+        "plugins": [*map(resolve_reference, config.plugins)] if config.plugins else None,
     }
-    update: Tree = {
-        key: getattr(config, key).model_copy(update=value) for key, value in sections.items()
-    }
-    update["plugins"] = [*map(resolve_reference, config.plugins)] if config.plugins else None
-    return config.model_copy(update=update)
+    return validate(Config, combine(config.model_dump(), derived))
 
 
 def _full_path(path: str) -> str:
@@ -254,11 +245,11 @@ def _settings_of(description: ModelDescription) -> Tree:
     """Return the settings that describe a model; TOML has no None."""
     own, inputs = description.backbone_options, description.inputs
     options = {k: v for k, v in own.items() if k not in NOT_OPTIONS and v is not None}
-    head = {"method": description.method, "dim": description.dim}
     tree: Tree = {
         "backbone": {"name": description.backbone, "options": options, "weights": "none"},
-        "head": {**head, "options": dict(description.head_options)},
+        "head": {"method": description.method, "dim": description.dim},
     }
+    tree["head"]["options"] = dict(description.head_options)
     if isinstance(inputs, ImagePreprocessing):
         tree["data"] = {"size": inputs.size, "keep_ratio": inputs.keep_ratio}
         if own.get("crop") is not None:

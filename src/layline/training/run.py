@@ -21,7 +21,6 @@ from torch import Tensor
 
 from layline import data
 from layline.data.dataset import groups_of
-from layline.data.loaders import RowBatches
 from layline.evaluation.evaluate import CALIBRATED, compute_metrics, evaluate_split
 from layline.evaluation.predictions import Predictions, Split, predict_split
 from layline.geometry.decoding import decide, decode_name
@@ -41,19 +40,9 @@ from layline.training.distributed import (
 )
 from layline.training.planner import choose_network, plan_run
 from layline.training.prepare import PreparedRun
-from layline.training.recipes import (
-    add_model_settings,
-    draft_config,
-    is_for_tables,
-    resolve_config,
-)
+from layline.training.recipes import add_model_settings, draft_config, is_for_tables, resolve_config
 from layline.training.report_data import choose_samples, write_report_data
-from layline.training.run_folder import (
-    RunFolder,
-    count_classes,
-    describe_environment,
-    new_folder,
-)
+from layline.training.run_folder import RunFolder, count_classes, describe_environment, new_folder
 from layline.training.trainer import EpochRecord, Interrupted, Trainer
 from layline.utils.devices import Processes, count_processes, is_first_process
 from layline.utils.files import write_json
@@ -239,23 +228,27 @@ def train_run(
         log(f"{accelerator.num_processes} processes")
     with end_together(accelerator), ExitStack() as locks:
         run = prepare_run(settings, accelerator, log, folder.initial)
-        splits = prepare.make_splits(run.config, run.dataset, run.model.description)
-        if run.config.backbone.freeze:
-            rows, index = prepare.extract_features(run), run.dataset.splits.by_name()
-            for name, split in splits.items():
-                splits[name] = replace(split, samples=RowBatches(rows, index[name]))
-        network = prepare.select_trained(run.model, run.config)
-        trainer = _make_trainer(run, network, splits, folder, console)
+        config, processes = run.config, run.processes
+        splits = prepare.make_splits(run)
+        network = prepare.select_trained(run.model, config)
+        options = replace(config.training.options(), workers=config.data.workers)
+        callbacks = [
+            Signals(),
+            Checkpoints(folder, processes, log, config.training.checkpoint_minutes),
+            Recording(run.model, folder, accelerator, log, config.report),
+            ProgressDisplay(options.epochs, console, processes.is_main),
+        ]
+        train, validation = splits["train"], splits["validation"]
+        trainer = Trainer(network, train, validation, options, processes, callbacks)
         # the folder is made only now that data and settings are known to be valid
         run_on_main(accelerator, lambda: _open_folder(run, folder, command, locks))
-        if run.config.track:
-            flat = flatten(run.config.model_dump(mode="json"))
+        if config.track:
+            flat = flatten(config.model_dump(mode="json"))
             plain = {k: v if isinstance(v, int | float | str) else str(v) for k, v in flat.items()}
             accelerator.init_trackers("layline", plain)
         best_epoch = trainer.fit().best_epoch
         run.model.load_state_dict(read_model_file(folder.best)[1])
-        validation = _calibrate(run, network, splits, folder)
-        facts = {"epoch": best_epoch, "validation": validation}
+        facts = {"epoch": best_epoch, "validation": _calibrate(run, network, splits, folder)}
         return _test(run, network, splits["test"], folder, facts)
 
 
@@ -298,27 +291,6 @@ def prepare_run(
     if config.data.cache and not config.backbone.freeze:
         dataset = prepare.cache_pixels(dataset, model.description, log, accelerator)
     return PreparedRun(config, dataset, model, SeveralProcesses(accelerator), log)
-
-
-def _make_trainer(
-    run: PreparedRun,
-    network: Network,
-    splits: dict[str, Split],
-    folder: RunFolder,
-    console: Console,
-) -> Trainer:
-    config, processes, validation = run.config, run.processes, splits["validation"]
-    options = replace(config.training.options(), workers=config.data.workers)
-    keep = None
-    if config.report.enabled:
-        keep = choose_samples(len(validation.ranks), config.report.points, options.seed)
-    callbacks = [
-        Signals(),
-        Checkpoints(folder, processes, run.log, config.training.checkpoint_minutes),
-        Recording(run.model, folder, processes.accelerator, run.log, keep),
-        ProgressDisplay(options.epochs, console, processes.is_main),
-    ]
-    return Trainer(network, splits["train"], validation, options, processes, callbacks)
 
 
 def _open_folder(

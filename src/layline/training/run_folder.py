@@ -217,10 +217,8 @@ def describe_environment(
 
 def fingerprint_data(dataset: Dataset) -> dict[str, str]:
     """Hash the names of the samples, their ranks and splits; and their contents."""
-    digest = hashlib.blake2b(digest_size=16)
-    digest.update("\n".join([*dataset.classes, ""]).encode(errors="surrogateescape"))
-    for name in dataset.inputs.names:
-        digest.update(b"\n" + name.encode(errors="surrogateescape"))
+    names = "\n".join([*dataset.classes, "", *dataset.inputs.names])
+    digest = hashlib.blake2b(names.encode(errors="surrogateescape"), digest_size=16)
     for array in (dataset.ranks, *dataset.splits.by_name().values()):
         digest.update(np.ascontiguousarray(array, dtype="<i8").tobytes() + b"|")
     return {"data": digest.hexdigest(), "content": dataset.inputs.digest()}

@@ -111,11 +111,9 @@ def show(shown=True, metric="mae", **console):
     console = Console(file=file, get_time=lambda: now[0], color_system=None, **console)
     state = TrainingState(epoch=2, loss_sum=6.0, weight_sum=8.0, best_epoch=1, best_score=0.125)
     options = TrainingConfig(epochs=10, metric=metric).options()
-    batches = SimpleNamespace(steps=4, sizes=[32] * 4)
-    trainer = SimpleNamespace(state=state, options=options, batches=batches)
-    display = ProgressDisplay(10, console, shown)
+    trainer = SimpleNamespace(state=state, options=options, batches=SimpleNamespace(steps=4))
+    display = ProgressDisplay(console, shown)
     display.on_start(trainer)
-    display.on_epoch_start(trainer)
     for _ in range(4):
         now[0] += 0.5
         state.step += 1

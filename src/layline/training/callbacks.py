@@ -267,13 +267,12 @@ class Reporter:
 class ProgressDisplay(Callback):
     """Print a line per epoch; a terminal also shows a bar with the loss and the time left."""
 
-    def __init__(self, epochs: int, console: Console, shown: bool = True) -> None:
-        self._epochs, self._log = epochs, Reporter(console, shown)
+    def __init__(self, console: Console, shown: bool = True) -> None:
+        self._log = Reporter(console, shown)
         columns = TextColumn("{task.description}"), BarColumn(20), TimeRemainingColumn()
         hidden = not (shown and console.is_terminal)
         self._bar = Progress(*columns, console=console, transient=True, disable=hidden)
-        self._task = self._bar.add_task("")
-        self._begin, self._first_step = 0.0, 0
+        self._bar.add_task("")
 
     def on_start(self, trainer: Trainer) -> None:
         """Start the bar."""
@@ -283,23 +282,19 @@ class ProgressDisplay(Callback):
         """Stop the bar."""
         self._bar.stop()
 
-    def on_epoch_start(self, trainer: Trainer) -> None:
-        """Remember when the epoch began."""
-        self._begin, self._first_step = self._bar.get_time(), trainer.state.step
-
     def on_step(self, trainer: Trainer) -> None:
         """Move the bar."""
-        state, steps = trainer.state, trainer.batches.steps
-        loss, done = state.loss_sum / state.weight_sum, (state.epoch - 1) * steps + state.step
-        text = f"epoch {state.epoch}/{self._epochs}  loss {loss:.4f}"
-        total = self._epochs * steps
-        self._bar.update(self._task, total=total, completed=done, description=text)
+        state, steps, epochs = trainer.state, trainer.batches.steps, trainer.options.epochs
+        done, loss = (state.epoch - 1) * steps + state.step, state.loss_sum / state.weight_sum
+        text = f"epoch {state.epoch}/{epochs}  loss {loss:.4f}"
+        task = self._bar.tasks[0].id
+        self._bar.update(task, total=epochs * steps, completed=done, description=text)
 
     def on_epoch_end(self, trainer: Trainer, validation: Predictions | None, is_best: bool) -> None:
         """Print the results of the epoch."""
-        seconds = max(self._bar.get_time() - self._begin, 1e-9)
-        speed = sum(trainer.batches.sizes[self._first_step :]) / seconds
-        left = format_time(self._bar.tasks[0].time_remaining or 0)
+        (task,) = self._bar.tasks
+        speed = (task.speed or 0) * trainer.options.batch_size
+        left = format_time(task.time_remaining or 0)
         self._log(f"{describe_epoch(trainer)}  {speed:.0f} samples/s  {left} left")
 
 

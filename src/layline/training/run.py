@@ -143,9 +143,12 @@ def train(
     except KeyboardInterrupt as stop:
         if not folder.config.exists():
             raise  # nothing was saved yet
-        how = "Stopped at once; earlier checkpoints are kept"
-        if isinstance(stop, Interrupted):
-            how = f"{str(stop).capitalize()}; the state is saved"
+        saved = isinstance(stop, Interrupted)
+        how = (
+            f"{stop}; the state is saved"
+            if saved
+            else "Stopped at once; earlier checkpoints are kept"
+        )
         raise Stopped(folder.path, how) from None
     if numbers is not None and folder.read_record().report.enabled:
         write_report(folder, console)
@@ -236,7 +239,7 @@ def train_run(
             Signals(),
             Checkpoints(folder, processes, log, config.training.checkpoint_minutes),
             Recording(run.model, folder, accelerator, log, config.report),
-            ProgressDisplay(options.epochs, console, processes.is_main),
+            ProgressDisplay(console, processes.is_main),
         ]
         train, validation = splits["train"], splits["validation"]
         trainer = Trainer(network, train, validation, options, processes, callbacks)

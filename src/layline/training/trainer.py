@@ -30,8 +30,8 @@ class Interrupted(KeyboardInterrupt):
     """Training was stopped from outside, and its state is saved."""
 
     def __init__(self, epoch: int, step: int) -> None:
-        steps = f"in epoch {epoch} after {step} step{'s' if step > 1 else ''}"
-        super().__init__(f"stopped {steps if step else f'after epoch {epoch - 1}'}")
+        place = f"in epoch {epoch} after {step} step{'s' if step > 1 else ''}"
+        super().__init__(f"Stopped {place if step else f'after epoch {epoch - 1}'}")
 
 
 @dataclass
@@ -61,9 +61,6 @@ class Callback:
 
     def on_start(self, trainer: "Trainer") -> None:
         """Training begins; a callback may restore the state of the trainer."""
-
-    def on_epoch_start(self, trainer: "Trainer") -> None:
-        """An epoch begins, or is continued."""
 
     def on_step(self, trainer: "Trainer") -> None:
         """A step was made."""
@@ -139,8 +136,6 @@ class Trainer:
         self.batches.start(state.epoch, state.step)
         batches = iter(self._loader)
         self._wrapped.train()
-        for callback in self.callbacks:
-            callback.on_epoch_start(self)
         while state.step < self.batches.steps:
             stop, save = self._step(batches)
             for callback in self.callbacks:

@@ -19,13 +19,14 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any, BinaryIO, Literal
 
 import torch
 from fastapi import FastAPI, File, HTTPException, Request, Response, UploadFile
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
+from pydantic import Base64Bytes, BaseModel, Field, FiniteFloat
 from starlette.middleware.base import RequestResponseEndpoint
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from torch import Tensor
@@ -37,9 +38,8 @@ from layline.data.preprocessing import ImagePreprocessing
 from layline.data.tables import Rows, TableEncoding, as_rows
 from layline.geometry.decoding import Decode
 from layline.model.model import OrdinalModel
-from layline.serve import Limits, schemas
-from layline.serve.schemas import Failure, Predictions, SamplePrediction
-from layline.serve.served_model import Batcher, ServedModel
+from layline.serve import Limits
+from layline.serve.served_model import Batcher, Failure, Model, SamplePrediction, ServedModel
 from layline.utils.validation import UserError
 
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
@@ -93,9 +93,7 @@ def create_app(
     app.middleware("http")(service.guard)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*allowed_hosts], www_redirect=False)
     is_table = served.model.is_table
-    errors: dict[int | str, Any] = {
-        code: {"model": schemas.Error} for code in (400, 411, 413, 422, 503)
-    }
+    errors: dict[int | str, Any] = {code: {"model": Error} for code in (400, 411, 413, 422, 503)}
     post = app.post("/predict", responses=errors)
     post(service.predict_csv if is_table else service.predict_files)
     post = app.post("/predict/json", responses=errors)
@@ -104,6 +102,45 @@ def create_app(
     app.get("/health")(service.report_health)
     app.mount("/", StaticFiles(directory=Path(__file__).parent / "page", html=True))
     return app
+
+
+class EncodedImage(BaseModel):
+    """An image in a JSON request."""
+
+    data: Base64Bytes = Field(description="The image file in base64.")
+    name: str = Field(default="", max_length=200)
+
+
+class ImagesRequest(BaseModel):
+    """A JSON request with images."""
+
+    images: list[EncodedImage] = Field(min_length=1)
+
+
+class RowsRequest(BaseModel):
+    """A JSON request with rows of a table."""
+
+    rows: list[dict[str, str | bool | int | FiniteFloat | None]] = Field(min_length=1)
+
+
+class Predictions(BaseModel):
+    """The predictions for all samples of a request, in their order."""
+
+    predictions: list[SamplePrediction | Failure]
+
+
+class Health(BaseModel):
+    """The state of the server."""
+
+    status: Literal["ok"] = "ok"
+    model: str
+    version: str
+
+
+class Error(BaseModel):
+    """The reason why a request was refused."""
+
+    detail: str
 
 
 class _Service:
@@ -136,19 +173,19 @@ class _Service:
         response.headers.update(_HEADERS)
         return response
 
-    async def describe_model(self) -> schemas.Model:
+    async def describe_model(self) -> Model:
         """Describe the model."""
         return self.about
 
-    async def report_health(self) -> schemas.Health:
+    async def report_health(self) -> Health:
         """Report that the server works."""
-        return schemas.Health(model=self.served.name, version=layline.__version__)
+        return Health(model=self.served.name, version=layline.__version__)
 
     async def predict_files(self, file: Annotated[list[UploadFile], File()]) -> Predictions:
         """Predict image files."""
         return await self._predict_images([(each.filename or "", each.file) for each in file])
 
-    async def predict_images(self, request: schemas.ImagesRequest) -> Predictions:
+    async def predict_images(self, request: ImagesRequest) -> Predictions:
         """Predict images in base64."""
         files = [(each.name, io.BytesIO(each.data)) for each in request.images]
         return await self._predict_images(files)
@@ -157,7 +194,7 @@ class _Service:
         """Predict the rows of a CSV file."""
         return await self._respond(self._predict_table(await file.read()))
 
-    async def predict_rows(self, request: schemas.RowsRequest) -> Predictions:
+    async def predict_rows(self, request: RowsRequest) -> Predictions:
         """Predict rows; an absent cell is a missing value."""
         _check_count("rows", len(request.rows), self.limits.max_rows)
         names = dict.fromkeys(name for row in request.rows for name in row)

@@ -1,4 +1,4 @@
-"""A model with its run, and batches that are shared by concurrent requests.
+"""A model with its run, its responses, and batches that are shared by concurrent requests.
 
 **Samples to review.** A single sample cannot be compared with others, so its confidence is compared
 with those of the test split of the run: it is marked if the model is at most as confident as for
@@ -13,11 +13,12 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import joblib
 import numpy as np
 import torch
+from pydantic import BaseModel, Field
 from torch import Tensor
 
 import layline
@@ -30,13 +31,51 @@ from layline.model.model import OrdinalModel
 from layline.model.model_file import load
 from layline.model.predictor import WHY_NO_PROBABILITIES, Prediction
 from layline.serve import Limits
-from layline.serve.schemas import Failure, Model, SamplePrediction
 from layline.training.run_folder import RunFolder, as_written
 from layline.utils.devices import choose_device
 from layline.utils.validation import UserError
 
 _T = TypeVar("_T")
 _Waiting = tuple[Tensor, "asyncio.Future[Prediction]"]
+
+
+class SamplePrediction(BaseModel):
+    """The prediction for one sample."""
+
+    name: str
+    predicted: str = Field(description="Name of the predicted class.")
+    rank: int = Field(description="Its place among the classes, from 0.")
+    confidence: float = Field(description="Its probability.")
+    low: str | None = Field(description="Lowest plausible class; null without calibration samples.")
+    high: str | None = Field(description="Highest plausible class.")
+    review: bool | None = Field(description="Whether a person should check it; null if unknown.")
+    probabilities: dict[str, float]
+
+
+class Failure(BaseModel):
+    """The error of one sample."""
+
+    name: str
+    error: str
+
+
+class Model(BaseModel):
+    """The served model."""
+
+    name: str
+    version: str
+    method: str
+    backbone: str
+    classes: list[str]
+    kind: Literal["images", "table"]
+    columns: list[str] | None = Field(description="Columns of the table; null for images.")
+    decode: str
+    coverage: float | None = Field(description="Coverage of the ranges; null if there are none.")
+    review: float | None = Field(description="Share of samples that a person should check.")
+    review_at_most: float | None = Field(description="Confidence up to which they are marked.")
+    trained_on: dict[str, int] | None = Field(description="Training samples of each class.")
+    tested: dict[str, float] | None = Field(description="Samples, accuracy and MAE of the test.")
+    limits: Limits
 
 
 class ServedModel:

@@ -35,12 +35,16 @@ _REFERENCE: Figure = {
 }
 
 
+def _figure(traces: list[Figure], title: str = "", **layout: Any) -> Figure:
+    return {"data": traces, "layout": _titled(title, **layout) if title else layout}
+
+
+def _titled(title: str, **more: Any) -> Figure:
+    return {"title": {"text": title}, **more}
+
+
 def _scatter(x: Sequence[float], y: Sequence[Any], mode: str, **more: Any) -> Figure:
     return {"type": "scatter", "x": list(x), "y": list(y), "mode": mode, **more}
-
-
-def _axis(title: str = "", **more: Any) -> Figure:
-    return {"title": {"text": title}, **more} if title else more
 
 
 def _rounded(values: Any) -> list[Any]:
@@ -85,33 +89,24 @@ def learning_curves(
     """Draw numbers over the epochs, with a line at the selected epoch."""
     epochs = [record["epoch"] for record in history]
     mode = "lines" if len(epochs) > 40 else "lines+markers"
-    return {
-        "data": [
-            _scatter(
-                epochs,
-                [record.get(key) for record in history],
-                mode,
-                name=name,
-                hovertemplate=f"{name} %{{y:.4f}}<extra></extra>",
-                **style,
-            )
-            for (key, name), style in zip(shown.items(), (_MAIN, _SECOND), strict=False)
-        ],
-        "layout": {
-            "title": {"text": title},
-            "hovermode": "x unified",
-            "showlegend": len(shown) > 1,
-            # below the axis, where it hides no curve
-            "legend": {"orientation": "h", "x": 0.5, "xanchor": "center", "y": -0.22},
-            "xaxis": _axis("epoch", tickformat="d"),
-            "yaxis": {"rangemode": "tozero"},
-            "shapes": [line_at(x=best, color="@ink", dash="dash")],
-            "annotations": [
-                {"x": best, "y": 1, "yref": "paper", "yanchor": "bottom", "showarrow": False}
-                | {"text": f"selected: {best}"}
-            ],
-        },
-    }
+    traces = []
+    for (key, name), style in zip(shown.items(), (_MAIN, _SECOND), strict=False):
+        hover = f"{name} %{{y:.4f}}<extra></extra>"
+        values = [record.get(key) for record in history]
+        traces.append(_scatter(epochs, values, mode, name=name, hovertemplate=hover, **style))
+    mark = {"x": best, "y": 1, "yref": "paper", "yanchor": "bottom", "showarrow": False}
+    return _figure(
+        traces,
+        title,
+        hovermode="x unified",
+        showlegend=len(shown) > 1,
+        # below the axis, where it hides no curve
+        legend={"orientation": "h", "x": 0.5, "xanchor": "center", "y": -0.22},
+        xaxis=_titled("epoch", tickformat="d"),
+        yaxis={"rangemode": "tozero"},
+        shapes=[line_at(x=best, color="@ink", dash="dash")],
+        annotations=[mark | {"text": f"selected: {best}"}],
+    )
 
 
 def line_at(*, x: float, color: str, dash: str) -> Figure:
@@ -146,9 +141,7 @@ def confusion_figure(
         row[:] = [[n, *names] for n, names in zip(line, row, strict=True)]
     heat |= {"zmin": 0, "zmax": 1, "colorscale": "@heat"}
     heat["colorbar"]["tickformat"] = ".0%"
-    axes = _square_axes(classes)
-    axes["xaxis"]["title"], axes["yaxis"]["title"] = {"text": columns}, {"text": rows}
-    return {"data": [heat], "layout": axes}
+    return _figure([heat], **_square_axes(classes, columns, rows))
 
 
 def _heat_map(
@@ -176,9 +169,10 @@ def _heat_map(
     }
 
 
-def _square_axes(classes: Sequence[str]) -> Figure:
+def _square_axes(classes: Sequence[str], x: str = "", y: str = "") -> Figure:
     axis = {**_class_axis(classes), "showgrid": False, "constrain": "domain"}
-    return {"xaxis": axis, "yaxis": {**axis, "autorange": "reversed", "scaleanchor": "x"}}
+    yaxis = {**axis, "autorange": "reversed", "scaleanchor": "x"}
+    return {"xaxis": _titled(x, **axis), "yaxis": _titled(y, **yaxis)}
 
 
 def _class_axis(classes: Sequence[str]) -> Figure:
@@ -207,15 +201,13 @@ def class_errors_figure(confusion: Int[np.ndarray, "K K"], classes: Sequence[str
         "text": [f"n={n}" for n in support] if few else None,
         **{"textposition": "outside", "cliponaxis": False, "constraintext": "none"},
     }
-    return {
-        "data": [bars],
-        "layout": {
-            "title": {"text": "Mean absolute error by true class"},
-            "xaxis": {**_class_axis(classes), "showgrid": False},
-            "yaxis": {"rangemode": "tozero"},
-            "bargap": 0.25 if few else 0.05,
-        },
-    }
+    return _figure(
+        [bars],
+        "Mean absolute error by true class",
+        xaxis={**_class_axis(classes), "showgrid": False},
+        yaxis={"rangemode": "tozero"},
+        bargap=0.25 if few else 0.05,
+    )
 
 
 def error_sizes_figure(confusion: Int[np.ndarray, "K K"]) -> Figure:
@@ -223,13 +215,13 @@ def error_sizes_figure(confusion: Int[np.ndarray, "K K"]) -> Figure:
     ranks = np.arange(len(confusion))
     distances = np.abs(ranks[:, None] - ranks).ravel()
     counts = np.trim_zeros(np.bincount(distances, weights=confusion.ravel()), "b")
-    figure = _share_bars(counts.astype(int), 0, "%{x} off")
-    figure["layout"]["title"] = {"text": "How many ranks off"}
-    figure["layout"]["xaxis"]["title"] = {"text": "|error| in ranks"}
-    return figure
+    hover, axis = "%{x} off", "|error| in ranks"
+    return _share_bars(counts.astype(int), 0, "How many ranks off", axis, hover)
 
 
-def _share_bars(counts: Int[np.ndarray, " numbers"], first: int, hover: str) -> Figure:
+def _share_bars(
+    counts: Int[np.ndarray, " numbers"], first: int, title: str, axis: str, hover: str
+) -> Figure:
     """Draw the share of samples that have each whole number, from ``first``."""
     shares = counts / max(counts.sum(), 1)
     bars = {
@@ -244,22 +236,23 @@ def _share_bars(counts: Int[np.ndarray, " numbers"], first: int, hover: str) -> 
         "hovertemplate": f"{hover}: %{{customdata}} samples, %{{y:.1%}}<extra></extra>",
         "marker": {"color": "@accent"},
     }
-    step = {"dtick": 1} if len(counts) <= 12 else {}
-    xaxis = {"showgrid": False, "tickformat": "d", **step}
+    xaxis = _titled(axis, showgrid=False, tickformat="d")
+    if len(counts) <= 12:
+        xaxis["dtick"] = 1
     if len(counts) < 3:
         xaxis["range"] = [first - 0.6, first + 2.6]
     yaxis = {"tickformat": ".0%", "range": [0, 1.12 * float(shares.max(initial=0.01))]}
-    return {"data": [bars], "layout": {"xaxis": xaxis, "yaxis": yaxis}}
+    return _figure([bars], title, xaxis=xaxis, yaxis=yaxis)
 
 
 def class_rates_figure(rows: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> Figure:
     """Draw recall and precision of each class with their intervals."""
-    data = []
+    traces = []
     for key, shift, style in (("recall", -0.12, _MAIN), ("precision", 0.12, _SECOND)):
         known = [(rank, row) for rank, row in enumerate(rows) if row[key] is not None]
         shares = [row[key] for _, row in known]
         ends = np.array([row[f"{key}_interval"] for _, row in known]).reshape(-1, 2)
-        data.append(
+        traces.append(
             _scatter(
                 [rank + shift for rank, _ in known],
                 _rounded(shares),
@@ -275,16 +268,13 @@ def class_rates_figure(rows: Sequence[Mapping[str, Any]], classes: Sequence[str]
                 marker={**style["marker"], "size": 8},
             )
         )
-    xaxis = {**_class_axis(classes), "showgrid": False, "range": [-0.6, len(classes) - 0.4]}
-    return {
-        "data": data,
-        "layout": {
-            "title": {"text": "Recall and precision by class"},
-            "showlegend": True,
-            "xaxis": xaxis,
-            "yaxis": {"tickformat": ".0%", "range": [-0.03, 1.03]},
-        },
-    }
+    return _figure(
+        traces,
+        "Recall and precision by class",
+        showlegend=True,
+        xaxis={**_class_axis(classes), "showgrid": False, "range": [-0.6, len(classes) - 0.4]},
+        yaxis={"tickformat": ".0%", "range": [-0.03, 1.03]},
+    )
 
 
 # --- decisions
@@ -297,24 +287,22 @@ def roc_figure(row: Mapping[str, Any]) -> Figure | None:
         return None
     hover = "sensitivity %{y:.1%}, false positive rate %{x:.1%}<extra></extra>"
     share = {"range": [-0.02, 1.02], "tickformat": ".0%"}
-    decided = _rounded([1 - row["specificity"], row["sensitivity"]])
-    return {
-        "data": [
+    x, y = _rounded([1 - row["specificity"], row["sensitivity"]])
+    others = {"name": "other decision thresholds", "line": _MAIN["line"]}
+    chosen = {"name": "the model's decisions"}
+    chosen |= {"marker": {"color": "@ink", "size": 11, "symbol": "diamond"}}
+    return _figure(
+        [
             _scatter([0, 1], [0, 1], "lines", name="chance", **_REFERENCE),
-            _scatter(curve["fpr"], curve["tpr"], "lines", hovertemplate=hover)
-            | {"name": "other decision thresholds", "line": _MAIN["line"]},
-            _scatter(decided[:1], decided[1:], "markers", hovertemplate=hover)
-            | {"name": "the model's decisions"}
-            | {"marker": {"color": "@ink", "size": 11, "symbol": "diamond"}},
+            _scatter(curve["fpr"], curve["tpr"], "lines", hovertemplate=hover, **others),
+            _scatter([x], [y], "markers", hovertemplate=hover, **chosen),
         ],
-        "layout": {
-            "showlegend": True,
-            "margin": {"l": 46, "r": 12, "t": 12, "b": 90},
-            "legend": {"orientation": "h", "x": 0, "y": -0.2},
-            "xaxis": _axis("false positive rate", **share),
-            "yaxis": _axis("sensitivity", **share),
-        },
-    }
+        showlegend=True,
+        margin={"l": 46, "r": 12, "t": 12, "b": 90},
+        legend={"orientation": "h", "x": 0, "y": -0.2},
+        xaxis=_titled("false positive rate", **share),
+        yaxis=_titled("sensitivity", **share),
+    )
 
 
 def referral_figure(curve: Mapping[str, Sequence[float]], key: str) -> Figure:
@@ -325,14 +313,12 @@ def referral_figure(curve: Mapping[str, Sequence[float]], key: str) -> Figure:
     hover = f"of the most certain %{{x:.0%}}: %{unit}<extra></extra>"
     line = _scatter(curve["coverage"], curve[key], mode, line=_MAIN["line"], hovertemplate=hover)
     title, tick = ("error rate of these", ".0%") if is_share else ("MAE of these", "")
-    return {
-        "data": [line],
-        "layout": {
-            "margin": {"l": 46, "r": 12, "t": 12, "b": 40},
-            "xaxis": _axis("share decided by the model", range=[0, 1.01], tickformat=".0%"),
-            "yaxis": _axis(title, rangemode="tozero", tickformat=tick),
-        },
-    }
+    return _figure(
+        [line],
+        margin={"l": 46, "r": 12, "t": 12, "b": 40},
+        xaxis=_titled("share decided by the model", range=[0, 1.01], tickformat=".0%"),
+        yaxis=_titled(title, rangemode="tozero", tickformat=tick),
+    )
 
 
 # --- probabilities
@@ -373,17 +359,15 @@ def reliability_figure(
         "showlegend": False,
     }
     perfect = _scatter([0, 1], [0, 1], "lines", name="perfectly calibrated", **_REFERENCE)
-    xaxis = _axis("probability of the most probable class", range=[0, 1], tickformat=".0%")
-    return {
-        "data": [perfect, *lines, histogram],
-        "layout": {
-            "title": {"text": "Reliability"},
-            "showlegend": True,
-            "xaxis": {**xaxis, "anchor": "y2"},
-            "yaxis": _axis("accuracy", range=[-0.03, 1.03], tickformat=".0%", domain=[0.32, 1]),
-            "yaxis2": _axis("samples", domain=[0, 0.22], nticks=3),
-        },
-    }
+    title = "probability of the most probable class"
+    return _figure(
+        [perfect, *lines, histogram],
+        "Reliability",
+        showlegend=True,
+        xaxis=_titled(title, range=[0, 1], tickformat=".0%", anchor="y2"),
+        yaxis=_titled("accuracy", range=[-0.03, 1.03], tickformat=".0%", domain=[0.32, 1]),
+        yaxis2=_titled("samples", domain=[0, 0.22], nticks=3),
+    )
 
 
 def reliability_bins(
@@ -413,10 +397,8 @@ def count_modes(
 
 def modes_figure(modes: Int[np.ndarray, " n"]) -> Figure:
     """Draw the share of samples by the number of peaks."""
-    figure = _share_bars(np.bincount(modes)[1:], 1, "peaks %{x}")
-    figure["layout"]["title"] = {"text": "Peaks of the predicted distributions"}
-    figure["layout"]["xaxis"]["title"] = {"text": "number of peaks"}
-    return figure
+    title, axis = "Peaks of the predicted distributions", "number of peaks"
+    return _share_bars(np.bincount(modes)[1:], 1, title, axis, "peaks %{x}")
 
 
 # --- proxies
@@ -439,6 +421,5 @@ def similarity_figures(
         few = len(classes) <= MOST_WITH_SIMILARITIES
         texts = [[f"{value:.2f}" for value in row] for row in table.tolist()] if few else None
         heat = _heat_map(table, classes, hover, texts, 10) | colors
-        layout = {"title": {"text": title}, **_square_axes(classes)}
-        figures[name] = {"data": [heat], "layout": layout}
+        figures[name] = _figure([heat], title, **_square_axes(classes))
     return figures

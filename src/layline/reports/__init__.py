@@ -3,7 +3,6 @@
 A page is one file. Names from outside are escaped.
 """
 
-import base64
 import html
 import json
 from collections.abc import Sequence
@@ -21,18 +20,10 @@ HOVER = 120
 
 def render_page(template: str, scripts: Sequence[str], data: Any, **values: Any) -> str:
     """Make a page that needs no other files and no network; ``data`` are those of the scripts."""
-    jinja2 = require("jinja2", extra="report", needed_by="a report")
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    environment.filters |= {"shorten": shorten, "number": format_number, "count": "{:,}".format}
     plotly = require("plotly.offline", extra="report", needed_by="a report")
     names = ("theme.js", "plots.js", *scripts)
-    page: str = environment.get_template(template).render(
+    filters = {"shorten": shorten, "number": format_number}
+    page: str = read_template(template, filters, autoescape=True, lstrip_blocks=True).render(
         data=script_json(data),
         styles=(TEMPLATES / "report.css").read_text(encoding="utf-8"),
         scripts=[
@@ -41,7 +32,18 @@ def render_page(template: str, scripts: Sequence[str], data: Any, **values: Any)
         ],
         **values,
     )
-    return page
+    return valid_unicode(page)
+
+
+def read_template(name: str, filters: dict[str, Any], **options: Any) -> Any:
+    """Read a template that refuses undefined names."""
+    jinja2 = require("jinja2", extra="report", needed_by="a report")
+    loader, undefined = jinja2.FileSystemLoader(TEMPLATES), jinja2.StrictUndefined
+    environment = jinja2.Environment(
+        loader=loader, undefined=undefined, trim_blocks=True, **options
+    )
+    environment.filters |= {"count": "{:,}".format, **filters}
+    return environment.get_template(name)
 
 
 def script_json(values: Any) -> str:
@@ -67,14 +69,9 @@ def shorten(text: str, most: int) -> str:
 
 def plot_text(text: str, most: int = TICK) -> str:
     """Shorten and escape a text for plotly, which interprets some tags."""
-    return html.escape(shorten(valid_unicode(text), most), quote=False)
+    return html.escape(shorten(text, most), quote=False)
 
 
 def format_number(value: float | None, spec: str = ".3f") -> str:
     """Write a number; a dash if there is none."""
     return "–" if value is None or not np.isfinite(value) else format(value, spec)
-
-
-def image_uri(jpeg: bytes) -> str:
-    """Write a JPEG image as a data URI."""
-    return "data:image/jpeg;base64," + base64.b64encode(jpeg).decode("ascii")

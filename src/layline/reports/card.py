@@ -11,7 +11,7 @@ from typing import Any
 from layline.backbones import BACKBONES
 from layline.heads import HEADS
 from layline.metrics import METRICS
-from layline.reports import TEMPLATES
+from layline.reports import read_template, valid_unicode
 from layline.reports.run import RunRecord, read_run, tiles
 from layline.training.run_folder import as_written
 from layline.utils.registry import is_path
@@ -34,17 +34,9 @@ def create_card(run: str | Path) -> str:
     record = read_run(Path(run))
     if record.is_evaluation:
         raise UserError(f"{run} is an evaluation. A card needs the folder of a training run.")
-    jinja2 = require("jinja2", extra="report", needed_by="a model card")
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        trim_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    environment.filters |= {"md": _escape, "count": "{:,}".format}
-    template = environment.get_template("card.md")
     config, is_table = record.config, _is_table(record)
     with as_written(Path(run), "resume the run to test it again"):
-        card: str = template.render(
+        card: str = read_template("card.md", {"md": _escape}).render(
             header=_header(record),
             run=record,
             config=config,
@@ -55,7 +47,7 @@ def create_card(run: str | Path) -> str:
             samples="rows.csv" if is_table else "photos",
             plugins=[Path(each).name if is_path(each) else each for each in config.plugins or ()],
         )
-    return f"{card}\n"
+    return valid_unicode(f"{card}\n")
 
 
 def _header(run: RunRecord) -> str:

@@ -289,8 +289,8 @@ def roc_figure(row: Mapping[str, Any]) -> Figure | None:
     share = {"range": [-0.02, 1.02], "tickformat": ".0%"}
     x, y = _rounded([1 - row["specificity"], row["sensitivity"]])
     others = {"name": "other decision thresholds", "line": _MAIN["line"]}
-    chosen = {"name": "the model's decisions"}
-    chosen |= {"marker": {"color": "@ink", "size": 11, "symbol": "diamond"}}
+    marker = {"color": "@ink", "size": 11, "symbol": "diamond"}
+    chosen = {"name": "the model's decisions", "marker": marker}
     return _figure(
         [
             _scatter([0, 1], [0, 1], "lines", name="chance", **_REFERENCE),

@@ -2,19 +2,19 @@
 
 import json
 import shlex
+from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 from layline.evaluation.diagnostics import referral
-from layline.evaluation.prediction_file import read_predictions
+from layline.evaluation.prediction_file import PredictedSamples, read_predictions
 from layline.metrics import METRICS
-from layline.reports import HOVER, format_number, image_uri, plot_text, render_page, valid_unicode
+from layline.reports import HOVER, format_number, plot_text, render_page, valid_unicode
 from layline.reports import figures as draw
 from layline.reports.layout_frames import layout_frames
 from layline.training.config import Config, to_toml, validate
@@ -39,9 +39,9 @@ _RATES = {
 }
 
 
-@dataclass(frozen=True)
-class RunRecord:
-    """A finished run, or the evaluation of a model."""
+@dataclass(frozen=True, kw_only=True)
+class RunRecord(PredictedSamples):
+    """A finished run, or the evaluation of a model, with the predictions of its test samples."""
 
     folder: Path
     name: str
@@ -49,12 +49,6 @@ class RunRecord:
     environment: dict[str, Any]  # versions, the command, samples per class
     history: list[EpochRecord]  # a record per epoch; empty for an evaluation
     numbers: dict[str, Any]  # the content of test.json
-    classes: list[str]  # names of the classes, lowest first
-    names: list[str]  # names of the test samples
-    ranks: Int[np.ndarray, " n"]  # their classes
-    predicted: Int[np.ndarray, " n"]  # their predicted classes
-    proba: Float[np.ndarray, "n K"]  # their probabilities
-    groups: list[str] | None  # their groups, such as patients, if known
     layouts: dict[int, Snapshot]  # the validation samples by epoch, if recorded
     test_layout: Snapshot | None  # the test samples at the selected epoch, if recorded
     similarities: dict[str, NDArray[np.float32]]  # proxies, Q and U, if the head has them
@@ -68,7 +62,7 @@ class RunRecord:
         source, root = self.config.data.source, self.config.data.root
         if root is None or source not in _NAMED_BY_PATH:
             return str(source)
-        return valid_unicode(root.name if source == "folder" else root.stem)
+        return root.name if source == "folder" else root.stem
 
     @property
     def by_direction(self) -> bool:
@@ -101,18 +95,13 @@ def read_run(path: Path) -> RunRecord:
             with np.load(folder.proxies, allow_pickle=False) as arrays:
                 similarities = dict(arrays)
         return RunRecord(
+            **vars(samples),
             folder=path,
             name=valid_unicode(Path(environment["run"] if is_evaluation else path.resolve()).name),
             config=config,
             environment=environment,
             history=history,
             numbers=folder.read_numbers(),
-            classes=[valid_unicode(name) for name in samples.classes],
-            names=[valid_unicode(name) for name in samples.names],
-            ranks=samples.ranks,
-            predicted=samples.predicted,
-            proba=samples.proba,
-            groups=samples.groups,
             layouts={int(file.stem.removeprefix("epoch-")): Snapshot.load(file) for file in epochs},
             test_layout=Snapshot.load(test) if test.is_file() else None,
             similarities=similarities,
@@ -130,19 +119,18 @@ def _read_samples(
         return None
     samples = []
     for record in json.loads(path.read_text(encoding="utf-8")):
-        image = folder.thumbnails / record.get("image", "")
+        image, picture = folder.thumbnails / record.get("image", ""), None
+        if image.is_file():
+            picture = "data:image/jpeg;base64," + b64encode(image.read_bytes()).decode("ascii")
         cells = record.get("values", {}).items()
         samples.append(
             {
-                "name": valid_unicode(record["name"]),
+                "name": record["name"],
                 "true": classes.index(record["true"]),
                 "predicted": classes.index(record["predicted"]),
                 "probabilities": record["probabilities"],
-                "picture": image_uri(image.read_bytes()) if image.is_file() else None,
-                "values": {
-                    valid_unicode(column): "–" if cell is None else valid_unicode(str(cell))
-                    for column, cell in cells
-                },
+                "picture": picture,
+                "values": {column: "–" if cell is None else str(cell) for column, cell in cells},
                 "reason": record.get("reason", ""),
                 "ends": [classes.index(record[end]) for end in ("low", "high") if end in record],
             }
@@ -165,8 +153,8 @@ def render_run(run: RunRecord) -> str:
     thresholds = [draw.roc_figure(row) for row in numbers["thresholds"]]
     first = len(run.classes) // 2
     figures = _figures(run) | {"referral": curves["error"], "modes": draw.modes_figure(modes)}
-    if (roc := thresholds[first - 1]) is not None:
-        figures["roc"] = roc
+    if thresholds[first - 1] is not None:
+        figures["roc"] = thresholds[first - 1]
     cases = {"curves": curves, "coverage": curve["coverage"], "samples": len(run.ranks)}
     return render_page(
         "run.html",
@@ -174,9 +162,8 @@ def render_run(run: RunRecord) -> str:
         {"figures": figures, "layout": _layout(run), "thresholds": thresholds, "referral": cases},
         run=run,
         numbers=numbers,
-        settings=valid_unicode(to_toml(run.config)),
+        settings=to_toml(run.config),
         samples=len(run.ranks),
-        alarms=[valid_unicode(text) for text in numbers["alarms"]],
         tiles=tiles(run),
         thresholds=threshold_tables(run),
         first_threshold=first,
@@ -239,12 +226,10 @@ def threshold_tables(run: RunRecord) -> list[dict[str, Any]]:
     for name, row in zip(run.classes[1:], run.numbers["thresholds"], strict=True):
         rates = []
         for key, (title, words) in _RATES.items():
-            share, ends = row[key], row.get(f"{key}_interval")
-            ends = None if ends is None else [100 * end for end in ends]
-            value = None if share is None else 100 * share
-            interval = format_interval(ends, ".0f")
-            shown = {"value": format_number(value, ".0f"), "interval": interval}
-            rates.append({"name": title, "words": words, **shown})
+            ends = row.get(f"{key}_interval")
+            interval = "" if ends is None else format_interval([100 * end for end in ends], ".0f")
+            value = "–" if row[key] is None else f"{100 * row[key]:.0f}"
+            rates.append({"name": title, "words": words, "value": value, "interval": interval})
         tables.append({"from": name, "positives": row["positives"], "rates": rates})
     return tables
 
@@ -298,7 +283,7 @@ def _facts(run: RunRecord) -> list[tuple[str, str]]:
         facts["Device"] = f"{environment['device']} · {environment.get('platform', '')}"
     if environment.get("command"):
         facts["Command"] = shlex.join(["layline", *environment["command"][1:]])
-    return [(name, valid_unicode(value)) for name, value in facts.items() if value]
+    return [(name, value) for name, value in facts.items() if value]
 
 
 def _selection(run: RunRecord) -> str:

@@ -1,3 +1,5 @@
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -87,6 +89,17 @@ def test_training_sets_the_number_of_samples():
     model = OrdinalClassifier("gp-dnnor", dim=4, hidden=(8,), epochs=1, random_state=0)
     model.fit(x, np.arange(60) % 3)
     assert 30 <= model.head_.num_data <= 60
+
+
+def test_threads_predict_the_same_and_change_no_parameter():
+    head = trained().float().eval()
+    before = {name: tensor.clone() for name, tensor in head.state_dict().items()}
+    batches = [torch.randn(50, 5) for _ in range(40)]
+    expected = [head.predict_proba(x) for x in batches]
+    with ThreadPoolExecutor(4) as pool:
+        for ours, alone in zip(pool.map(head.predict_proba, batches), expected, strict=True):
+            assert torch.equal(ours, alone)
+    assert all(tensor.equal(before[name]) for name, tensor in head.state_dict().items())
 
 
 def test_single_precision_suffices_where_a_device_has_no_double(monkeypatch):

@@ -70,8 +70,9 @@ def test_timing_does_not_change_the_network(photos, freeze):
     before = {name: value.clone() for name, value in backbone.state_dict().items()}
     draft = draft_config({"data": {"source": "folder", "root": str(photos), "size": 32}})
     times = planner._time_samples(draft, dataset, backbone, torch.device("cpu"))
-    assert times.predict > 0 and times.train > 0
-    assert backbone.training and all(p.grad is None for p in backbone.parameters())
+    assert min(times.predict, times.train) > 0
+    assert backbone.training
+    assert all(p.grad is None for p in backbone.parameters())
     assert all(value.equal(before[name]) for name, value in backbone.state_dict().items())
 
 

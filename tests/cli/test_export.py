@@ -129,16 +129,14 @@ def test_a_wrong_description_is_refused(refused, exported, photos, tmp_path, val
     assert message in refused("predict", path, photos)
 
 
-def test_wrong_options_are_reported(refused, graded_run, tmp_path):
+def test_mistakes_are_reported_before_anything_is_written(
+    refused, graded_run, tmp_path, monkeypatch
+):
     assert "out must end in .onnx" in refused("export", graded_run, "--out", tmp_path / "m.pt")
     options = ("--out", tmp_path / "m.onnx", "--coverage", 0.999)
     assert "needs at least 999 calibration samples" in refused("export", graded_run, *options)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_nothing_is_written_if_the_card_cannot_be(refused, run, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    assert "a model card needs jinja2" in refused("export", run, "--out", tmp_path / "m.onnx")
+    assert "a model card needs jinja2" in refused("export", graded_run, *options[:2])
     assert list(tmp_path.iterdir()) == []
 
 

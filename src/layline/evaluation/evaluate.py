@@ -17,10 +17,10 @@ from layline.evaluation import diagnostics
 from layline.evaluation.prediction_file import certainty_columns, write_predictions
 from layline.evaluation.predictions import Predictions
 from layline.geometry.decoding import Decode, decode_name
+from layline.heads.base import probabilities
 from layline.metrics import METRICS, PROBABILITY_METRICS, RANK_METRICS
 from layline.model.calibration import Range
 from layline.model.description import ModelDescription
-from layline.model.model import to_probabilities
 
 CALIBRATED = ("rps", "nll", "ece")  # the metrics that a temperature changes
 FEW = 20  # samples of a class; with fewer, a 95 % interval of its recall is over 40 points wide
@@ -103,7 +103,7 @@ def evaluate_split(
     """
     calibration, classes, proba = description.calibration, description.classes, predictions.proba
     numbers: dict[str, Any] = {"part": part, **measure(ranks, predictions, decode)}
-    raw = to_probabilities(predictions.log_probs.double() * calibration.temperature)
+    raw = probabilities(predictions.log_probs.double() * calibration.temperature).numpy()
     numbers["calibration"] = {
         "temperature": calibration.temperature,
         "samples": len(calibration.scores),

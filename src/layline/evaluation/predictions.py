@@ -19,8 +19,9 @@ from torch.utils.data import DataLoader
 from layline.data import loaders
 from layline.data.loaders import Batch, Batches, ImageBatches
 from layline.geometry.decoding import COST, DECODINGS, Decode
+from layline.heads.base import probabilities
 from layline.model.calibration import apply_temperature
-from layline.model.model import Network, to_probabilities
+from layline.model.model import Network
 from layline.utils.devices import Processes
 
 EVALUATION_FACTOR = 4  # without gradients, larger batches fit into memory
@@ -71,7 +72,7 @@ class Predictions:
     @property
     def proba(self) -> Float[np.ndarray, "n K"]:
         """Probabilities that sum to one in float64."""
-        return to_probabilities(self.log_probs)
+        return probabilities(self.log_probs).numpy()
 
 
 @torch.no_grad()

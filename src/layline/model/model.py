@@ -27,12 +27,6 @@ if TYPE_CHECKING:  # pydantic is not needed for a head or an estimator
     from layline.model.description import ModelDescription
 
 
-def to_probabilities(log_probs: Float[Tensor, "n K"]) -> NDArray[np.float64]:
-    """Turn log probabilities into rows that sum to one in float64."""
-    proba: NDArray[np.float64] = probabilities(log_probs).numpy()
-    return proba
-
-
 def make_batches(
     inputs: Images | Rows,
     description: "ModelDescription",
@@ -127,10 +121,9 @@ class OrdinalModel(Network, Predictor):
                 log_probs = apply_temperature(self.head.log_probs(features), temperature)
                 decisions = self.head.decisions(features, log_probs, wanted)
                 chosen = decisions[decode_name(wanted)].cpu().numpy()
+                proba = probabilities(log_probs.cpu()).numpy()
                 known = vectors if vectors.dtype == torch.float64 else vectors.float()
-                yield Prediction(
-                    index.numpy(), to_probabilities(log_probs.cpu()), chosen, known.cpu().numpy()
-                )
+                yield Prediction(index.numpy(), proba, chosen, known.cpu().numpy())
         finally:
             self.train(was_training)
 

@@ -25,9 +25,10 @@ from layline.evaluation.evaluate import CALIBRATED, compute_metrics, evaluate_sp
 from layline.evaluation.predictions import Predictions, Split, predict_split
 from layline.geometry.decoding import decide, decode_name
 from layline.heads import HEADS
+from layline.heads.base import probabilities
 from layline.metrics import METRICS
 from layline.model.calibration import Calibration, apply_temperature
-from layline.model.model import Network, OrdinalModel, to_probabilities
+from layline.model.model import Network, OrdinalModel
 from layline.model.model_file import load, read_model_file
 from layline.training import prepare
 from layline.training.callbacks import Checkpoints, ProgressDisplay, Recording, Reporter, Signals
@@ -329,7 +330,7 @@ def _calibrate(
     if processes.is_main:
         model.save(folder.best)
     processes.accelerator.wait_for_everyone()
-    proba = to_probabilities(apply_temperature(log_probs, calibration.temperature))
+    proba = probabilities(apply_temperature(log_probs, calibration.temperature)).numpy()
     predicted = decide(torch.from_numpy(proba), config.training.decoding)
     return {
         "samples": len(ranks),

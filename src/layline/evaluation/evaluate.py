@@ -13,6 +13,7 @@ from jaxtyping import Int
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from layline.data.dataset import format_list
 from layline.evaluation import diagnostics
 from layline.evaluation.prediction_file import certainty_columns, write_predictions
 from layline.evaluation.predictions import Predictions
@@ -25,7 +26,6 @@ from layline.model.description import ModelDescription
 CALIBRATED = ("rps", "nll", "ece")  # the metrics that a temperature changes
 FEW = 20  # samples of a class; with fewer, a 95 % interval of its recall is over 40 points wide
 _MUCH_WORSE = 1.2  # times the validation error
-_MAX_NAMED = 5  # classes in a sentence
 
 
 def compute_metrics(
@@ -131,11 +131,10 @@ def find_alarms(
     confusion = np.asarray(numbers["confusion"])
     samples, predicted = confusion.sum(axis=1), confusion.sum(axis=0)
     alarms = []
-    if missing := {
-        name: int(samples[k]) for k, name in enumerate(classes) if samples[k] and not predicted[k]
-    }:
+    if missing := np.flatnonzero((samples > 0) & (predicted == 0)).tolist():
+        names = format_list(f"“{classes[k]}” ({samples[k]})" for k in missing)
         alarms.append(
-            f"Never predicted: {_list_classes(missing)}. Train longer, add training samples, use "
+            f"Never predicted: {names}. Train longer, add training samples, use "
             "balanced class weights if they are rare, or merge neighboring classes."
         )
     if confused := [
@@ -146,8 +145,7 @@ def find_alarms(
     ]:
         alarms.append(
             f"The two ends of the scale are confused: {' and '.join(confused)}. Look at these "
-            "samples among the worst mistakes: their labels may be wrong, or the model misses "
-            "something."
+            "samples among the worst mistakes: their labels may be wrong."
         )
     alarms += _compare_errors(numbers)
     if low := [
@@ -157,9 +155,8 @@ def find_alarms(
         if each["measured"] < each["expected"][0]
     ]:
         alarms.append(
-            f"Ranges contain the true class too rarely: {', '.join(low)}. The test samples differ "
-            "in kind from the calibration samples. Calibrate on data like those that the model "
-            "will see."
+            f"Ranges contain the true class too rarely: {', '.join(low)}. The calibration samples "
+            "differ in kind. Calibrate on data like those that the model will see."
         )
     duplicates = numbers.get("duplicates", {"in_training": {}, "contradicting": 0})
     if leaked := duplicates["in_training"].get("test"):
@@ -177,8 +174,8 @@ def find_alarms(
         ("training ", train_counts, "Add some."),
         (name, samples.tolist(), "Their numbers are uncertain."),
     ):
-        if few := {k: n for k, n in zip(classes, per_class, strict=False) if n < FEW}:
-            alarms.append(f"Fewer than {FEW} {split}samples: {_list_classes(few)}. {advice}")
+        if few := [f"“{k}” ({n})" for k, n in zip(classes, per_class, strict=False) if n < FEW]:
+            alarms.append(f"Fewer than {FEW} {split}samples: {format_list(few)}. {advice}")
     return alarms
 
 
@@ -207,11 +204,3 @@ def _compare_errors(numbers: Mapping[str, Any]) -> list[str]:
                 "calibrate on such data, or train further on some of them."
             )
     return alarms
-
-
-def _list_classes(counts: Mapping[str, int]) -> str:
-    """List classes with their counts; only the first ones of many."""
-    names = [f"“{name}” ({count})" for name, count in counts.items()]
-    if len(names) > _MAX_NAMED + 1:
-        names[_MAX_NAMED:] = [f"{len(names) - _MAX_NAMED} more classes"]
-    return ", ".join(names)

@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -36,17 +37,12 @@ def make_model(kind="images", method="arc", classes=CLASSES, calibrated=True, di
     else:
         inputs, name = TableEncoding.fit(FRAME, np.arange(len(FRAME))), "mlp"
         options = {"in_features": len(inputs.columns), "hidden": [8]}
-    known = (rng.random(40) * 0.5, rng.integers(0, len(classes), 40)) if calibrated else ()
-    description = ModelDescription(
-        name,
-        method,
-        dim,
-        classes,
-        inputs,
-        options,
-        calibration=Calibration(1.3 if calibrated else 1.0, *known),
-    )
-    model = description.build()
+    calibration = Calibration()
+    if calibrated:
+        scores, ranks = rng.random(40) * 0.5, rng.integers(0, len(classes), 40)
+        calibration = Calibration(1.3, scores, ranks)
+    description = ModelDescription(name, method, dim, classes, inputs, options)
+    model = replace(description, calibration=calibration).build()
     with torch.no_grad():
         for tensor in model.state_dict().values():
             if tensor.is_floating_point():

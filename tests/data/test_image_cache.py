@@ -16,7 +16,6 @@ from layline import data
 from layline.data import image_cache as module
 from layline.data import images as image_module
 from layline.data.array_cache import ArrayCache
-from layline.data.detect import list_images
 from layline.data.image_cache import (
     cache_images,
     check_files,
@@ -122,17 +121,6 @@ def test_an_unwritable_cache_is_only_a_warning(files, monkeypatch):
     monkeypatch.setenv("LAYLINE_CACHE", str(files.path(0)))  # a file cannot be a folder
     with pytest.warns(UserWarning, match="could not be written"):
         assert len(index_images(files).rows) == 5
-
-
-def test_names_need_not_be_unicode(tmp_path):
-    name = os.fsdecode(b"gr\xfc\xdf.png")
-    Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
-    try:
-        (tmp_path / "a.png").rename(tmp_path / name)
-    except OSError:
-        pytest.skip("the file system allows Unicode only")
-    assert find_bad(index_images(ImageFiles(tmp_path, [name]))) == {}
-    assert list_images(tmp_path)[0] == [name]
 
 
 def damaged(tmp_path):

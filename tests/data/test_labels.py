@@ -20,22 +20,11 @@ from layline.data.labels import (
 )
 
 
-@pytest.mark.parametrize(
-    "ordered",
-    [
-        ["grade 9", "grade 10"],
-        ["a", "B", "c"],
-        ["-1", "0", "1.25", "1e1", "11"],
-        ["", "a", "a1", "a1b", "a2"],
-    ],
-)
-def test_names_are_ordered_as_people_read_them(ordered):
-    assert natural_order(reversed(ordered)) == ordered
-
-
 @given(st.lists(st.text()))
-def test_any_names_can_be_ordered(names):
+def test_names_are_ordered_as_people_read_them_and_any_names_can_be(names):
     assert sorted(natural_order(names)) == sorted(names)
+    assert natural_order(["b", "grade 10", "Grade 9", "A"]) == ["A", "b", "Grade 9", "grade 10"]
+    assert natural_order(["11", "1e1", "-1", "1.25"]) == ["-1", "1.25", "1e1", "11"]
 
 
 @pytest.mark.parametrize("classes", ["a,,b", "a,b,a", ["a", ""], "", ["1", 1], "a,b,c", "a"])
@@ -105,12 +94,16 @@ def test_only_an_ordered_categorical_carries_an_order():
         assert categorical_order(other) is None
 
 
-def test_balanced_weights_agree_with_scikit_learn_and_leave_absent_classes_at_one():
+def test_balanced_weights_agree_with_scikit_learn_and_respect_sample_weights():
     ranks = np.array([0, 0, 0, 2, 2, 3])
     expected = compute_class_weight("balanced", classes=np.unique(ranks), y=ranks)
     ours = weigh_classes("balanced", np.arange(4), ranks, np.ones(6))
     np.testing.assert_allclose(ours[[0, 2, 3]], expected)
-    assert ours[1] == 1
+    assert ours[1] == 1  # it is absent
+    ranks, weight = np.array([0, 0, 1, 2, 2]), np.array([1.0, 2.0, 5.0, 0.5, 0.25])
+    factors = weigh_classes("balanced", np.arange(3), ranks, weight)
+    totals = np.bincount(ranks, weights=weight * factors[ranks])
+    np.testing.assert_allclose(totals, totals[0])
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.01])
@@ -125,13 +118,6 @@ def test_effective_weights_are_those_of_cui_with_the_mean_class_for_n(scale):
     balanced = weigh_classes("balanced", np.arange(3), ranks, weight)
     for rarer, other in ((1, 0), (2, 1)):
         assert 1 < ours[rarer] / ours[other] < balanced[rarer] / balanced[other]
-
-
-def test_balanced_weights_make_every_class_count_the_same_with_sample_weights():
-    ranks, weight = np.array([0, 0, 1, 2, 2]), np.array([1.0, 2.0, 5.0, 0.5, 0.25])
-    factors = weigh_classes("balanced", np.arange(3), ranks, weight)
-    totals = np.bincount(ranks, weights=weight * factors[ranks])
-    np.testing.assert_allclose(totals, totals[0])
 
 
 def test_classes_are_matched_by_name_whatever_their_order():

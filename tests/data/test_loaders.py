@@ -12,12 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from layline.data.images import BadImageError, ImageArrays, ImageFiles
-from layline.data.loaders import (
-    ImageBatches,
-    RowBatches,
-    loader,
-    sequential_batches,
-)
+from layline.data.loaders import ImageBatches, RowBatches, loader, sequential_batches
 from layline.data.preprocessing import ImagePreprocessing
 
 SQUARES = ImagePreprocessing(8, 10)
@@ -68,14 +63,6 @@ def test_the_batches_are_the_same_with_workers_and_without(files, augmentation):
         assert torch.equal(index, place)
 
 
-def test_workers_are_for_what_has_to_be_decoded_or_is_large(files):
-    assert ImageBatches(files, SQUARES).workers_help
-    assert not ImageBatches(ImageArrays(PIXELS), SQUARES).workers_help
-    assert ImageBatches(ImageArrays(PIXELS), ImagePreprocessing(224, 256)).workers_help
-    assert loader(ImageBatches(files, SQUARES), [], None).num_workers >= 1
-    assert loader(RowBatches(np.zeros((3, 2))), [], 5).num_workers == 0
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize(("content", "why"), [(None, "missing"), (b"", "empty file")])
 def test_an_image_that_is_lost_on_the_way_is_named(files, workers, content, why):
@@ -119,11 +106,6 @@ LEFT_AND_KILLED = """if True:
 
 @pytest.mark.slow
 def test_a_killed_worker_is_an_error_of_its_own_and_no_process_waits_for_one_that_was_left(files):
-    """In a process of its own: torch tells the first by a signal to all of the process.
-
-    Workers that the garbage collector found ignore SIGTERM, and Python joins its children at the
-    end.
-    """
     command = [sys.executable, "-c", LEFT_AND_KILLED, str(files.root)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
@@ -158,7 +140,7 @@ def test_in_order_every_sample_is_in_one_batch_of_one_process(count, size, proce
 
 
 class Signals:
-    """Says what a worker does about Ctrl-C and a polite kill."""
+    """Samples that are the handlers of SIGINT and SIGTERM in a worker."""
 
     workers_help = True
 

@@ -100,9 +100,6 @@ def test_a_folder_with_one_table_may_be_given(tmp_path):
     write(tmp_path / "x.CSV", "a\n1\n")
     write(tmp_path / "notes.txt", "…")
     assert read_table_file(tmp_path).path.name == "x.CSV"
-    write(tmp_path / "y.tsv", "a\n1\n")
-    with pytest.raises(ValueError, match=r"found x.CSV, y.tsv"):
-        read_table_file(tmp_path)
 
 
 def test_columns_that_are_absent_or_have_empty_cells_are_named(tmp_path):

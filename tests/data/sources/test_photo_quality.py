@@ -34,9 +34,8 @@ def test_six_levels_of_equal_size_in_every_part(usual):
 def test_the_seed_decides_every_pixel():
     first, again, other = (read_photo_quality(partition=p, **SMALL) for p in (1, 1, 2))
     assert (pixels_of(first) == pixels_of(again)).all()
-    assert len({*first.inputs.names}) == len(first.inputs)
-    assert first.inputs.names == again.inputs.names
     assert (pixels_of(first) != pixels_of(other)).any()
+    assert len({*first.inputs.names}) == len(first.inputs)
 
 
 @pytest.mark.skipif(PIL.__version__ != "13.0.0", reason="another Pillow compresses differently")

@@ -1,4 +1,4 @@
-"""The server as a process: bad clients, concurrent clients, and signals."""
+"""The server as a process: bad clients and signals."""
 
 import json
 import re
@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import httpx
@@ -147,23 +146,6 @@ def test_bad_requests_are_refused_and_leak_no_memory(server):
     assert psutil.Process(server.pid).num_fds() < 60
     answer = httpx.post(f"{server.url}/predict", files=[("file", ("a.png", encode_image()))])
     assert answer.status_code == 200
-
-
-def test_concurrent_clients_get_their_own_predictions(server):
-    contents = [encode_image(seed) for seed in range(6)]
-
-    def predict(seed):
-        files = [("file", (f"{seed}.png", contents[seed]))]
-        answer = httpx.post(f"{server.url}/predict", files=files, timeout=60)
-        return answer.json()["predictions"][0]
-
-    alone = [predict(seed) for seed in range(6)]
-    with ThreadPoolExecutor(12) as clients:
-        together = list(clients.map(predict, [seed % 6 for seed in range(48)]))
-    for place, found in enumerate(together):
-        expected = alone[place % 6]
-        assert found["name"] == expected["name"]
-        assert found["probabilities"] == pytest.approx(expected["probabilities"], abs=1e-5)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -43,6 +43,8 @@ Weights = ArrayLike | None
 Floats = NDArray[np.float64]
 Ranks = NDArray[np.int64]
 
+BINS = 15  # of the expected calibration error
+
 
 def accuracy(y_true: ArrayLike, y_pred: ArrayLike, *, sample_weight: Weights = None) -> float:
     r"""Share of samples whose rank is predicted exactly.
@@ -249,7 +251,7 @@ def sample_nll(true: Ranks, proba: Floats) -> Floats:
 
 
 def expected_calibration_error(
-    y_true: ArrayLike, proba: ArrayLike, *, bins: int = 15, sample_weight: Weights = None
+    y_true: ArrayLike, proba: ArrayLike, *, bins: int = BINS, sample_weight: Weights = None
 ) -> float:
     r"""Mean gap between the accuracy of the most probable class and its probability.
 
@@ -268,7 +270,7 @@ def expected_calibration_error(
     return float(np.abs(np.bincount(index, weights=weight * gap)).sum() / weight.sum())
 
 
-def calibration_gaps(true: Ranks, proba: Floats, bins: int = 15) -> tuple[Ranks, Floats]:
+def calibration_gaps(true: Ranks, proba: Floats, bins: int = BINS) -> tuple[Ranks, Floats]:
     """Compute the confidence bin of each sample, and its correctness minus its confidence."""
     confidence = proba.max(axis=1)
     # inner edges only: a confidence that rounding put above one stays in the last bin

@@ -5,8 +5,8 @@ can be written as JSON: plain numbers, and None where something is undefined.
 
 Rates have Wilson intervals, which treat samples as independent. Metrics have bootstrap intervals.
 The unit of resampling is a sample, or a group of samples that belong together, such as the images
-of a patient. Every unit has a row of sums; a resampling is a weighted sum of rows, from which all
-metrics follow. So thousands of resamplings are a few matrix products.
+of a patient. Every unit has a row of sums. A resampling is a weighted sum of rows, from which all
+metrics follow.
 """
 
 import math
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array, hstack
 
-from layline.metrics import METRICS, Floats, Ranks, calibration_gaps, sample_nll, sample_rps
+from layline.metrics import BINS, METRICS, Floats, Ranks, calibration_gaps, sample_nll, sample_rps
 from layline.model.calibration import Calibration
 
 Groups = Sequence[Hashable] | None
@@ -25,20 +25,20 @@ Interval = list[float] | None
 Model = tuple[Ranks, Floats]  # predicted ranks and probabilities
 
 _OF_RANKS = ("accuracy", "mae", "macro_mae", "within_one", "qwk")  # that have intervals
+LEVEL = 0.95  # of all intervals
 COMPARED = ("accuracy", "mae", "macro_mae", "qwk", "rps", "nll")
 _MAX_POINTS = 100  # of a curve
 _MAX_CURVES = 50  # with more thresholds, only their numbers are given
-_BINS = 15
 _AT_ONCE = 4_000_000  # weights of resampled units in memory
 
 
 def _rate(name: str, hits: int, total: int) -> dict[str, Any]:
-    """Compute a proportion with its 95 % Wilson interval; both are None if ``total`` is 0."""
+    """Compute a proportion with its Wilson interval; both are None if ``total`` is 0."""
     from scipy.stats import binomtest  # slow to import
 
     if total == 0:
         return {name: None, f"{name}_interval": None}
-    low, high = binomtest(hits, total).proportion_ci(method="wilson")
+    low, high = binomtest(hits, total).proportion_ci(LEVEL, method="wilson")
     return {name: hits / total, f"{name}_interval": [float(low), float(high)]}
 
 
@@ -173,14 +173,7 @@ def expected_coverage(coverage: float, calibrated: int, tested: int) -> list[flo
 
 
 def bootstrap_intervals(
-    ranks: Ranks,
-    predicted: Ranks,
-    proba: Floats,
-    *,
-    groups: Groups = None,
-    level: float = 0.95,
-    draws: int = 1000,
-    seed: int = 0,
+    ranks: Ranks, predicted: Ranks, proba: Floats, groups: Groups = None, draws: int = 1000
 ) -> dict[str, Any]:
     """Compute the percentile bootstrap interval of each metric.
 
@@ -190,26 +183,24 @@ def bootstrap_intervals(
     """
     (table,), cells = _sum_by_unit(ranks, [(predicted, proba)], groups)
     observed = _measure(table.sum(axis=0)[None], cells)
-    drawn = _measure(_bootstrap(np.random.default_rng(seed), table, draws), cells)
+    drawn = _measure(_bootstrap(np.random.default_rng(0), table, draws), cells)
     intervals: dict[str, Interval] = {}
-    for name, value in observed.items():
-        interval = _percentiles(drawn[name], level) if np.isfinite(value).all() else None
+    for name, ((value,),) in observed.items():
+        interval = _percentiles(drawn[name]) if np.isfinite(value) else None
         if interval is not None and name == "ece":
-            gain = float((drawn[name].mean() - value).item())
+            gain = float(drawn[name].mean() - value)
             interval = [max(end - gain, 0.0) for end in interval]
         intervals[name] = interval
     del intervals["nll"]  # only compared between models
     over = "samples" if groups is None else "groups"
-    return {"level": level, "over": over, "draws": draws, **intervals}
+    return {"level": LEVEL, "over": over, "draws": draws, **intervals}
 
 
 def paired_differences(
     ranks: Ranks,
     first: Model,
     second: Model,
-    *,
     groups: Groups = None,
-    level: float = 0.95,
     draws: int = 2000,
     seed: int = 0,
 ) -> dict[str, Any]:
@@ -249,11 +240,11 @@ def paired_differences(
             by_chance = by_chance[np.isfinite(by_chance)]
             hits = int((by_chance >= abs(after - before) - 1e-12).sum())  # rounding of sums
             row["difference"] = after - before
-            row["interval"] = _percentiles(np.diff(resampled[name]), level)
+            row["interval"] = _percentiles(np.diff(resampled[name]))
             row["p"] = (hits + 1) / (len(by_chance) + 1)
         rows[name] = {"first": before, "second": after, **row}
     over = "samples" if groups is None else "groups"
-    return {"level": level, "over": over, "units": count, "draws": draws, "metrics": rows}
+    return {"level": LEVEL, "over": over, "units": count, "draws": draws, "metrics": rows}
 
 
 def _sum_by_unit(
@@ -271,9 +262,9 @@ def _sum_by_unit(
     unit = np.array([numbers.setdefault(name, len(numbers)) for name in names])
     cell_of = [ranks * num_classes + predicted for predicted, _ in models]
     cells = np.unique(np.concatenate(cell_of))
-    width, tables = len(cells) + _BINS + 2, []
+    width, tables = len(cells) + BINS + 2, []
     for (_, proba), cell in zip(models, cell_of, strict=True):
-        bins, gaps = calibration_gaps(ranks, proba, _BINS)
+        bins, gaps = calibration_gaps(ranks, proba)
         columns = [np.searchsorted(cells, cell), len(cells) + bins]
         columns += [np.full(n, width - 2), np.full(n, width - 1)]
         values = [np.ones(n), gaps, sample_nll(ranks, proba), sample_rps(ranks, proba)]
@@ -310,10 +301,10 @@ def _batch_sizes(count: int, draws: int) -> list[int]:
     return [min(size, draws - start) for start in range(0, max(draws, 1), size)]
 
 
-def _percentiles(drawn: Floats, level: float) -> Interval:
+def _percentiles(drawn: Floats) -> Interval:
     """Compute the central interval of the finite values."""
     drawn = drawn[np.isfinite(drawn)]
     if len(drawn) == 0:
         return None
-    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return [float(low), float(high)]

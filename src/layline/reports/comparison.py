@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from layline.evaluation.diagnostics import COMPARED, paired_differences
+from layline.evaluation.diagnostics import COMPARED, LEVEL, paired_differences
 from layline.metrics import METRICS
 from layline.reports import format_number, plot_text, render_page, valid_unicode
 from layline.reports.figures import confusion_figure, interval_rows, line_at
@@ -21,7 +21,6 @@ from layline.utils.files import check_output, write_text
 from layline.utils.validation import UserError
 
 _SHOWN = 12  # samples that only one of two runs gets right
-_LEVEL = 0.95  # of the intervals
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,6 @@ def compare(
             (first.predicted, first.proba),
             (other.predicted, other.proba),
             groups=groups,
-            level=_LEVEL,
             draws=draws,
             seed=seed,
         )
@@ -72,7 +70,7 @@ def compare(
         "samples": len(first.ranks),
         "units": units,
         "over": over,
-        "level": _LEVEL,
+        "level": LEVEL,
         "draws": draws,
         "runs": [
             {

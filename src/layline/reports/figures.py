@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from layline.metrics import calibration_gaps
+from layline.metrics import BINS, calibration_gaps
 from layline.reports import HOVER, plot_text
 
-BINS = 15  # as in the expected calibration error
 TOLERANCE = 1e-7  # predictions are written with eight digits
 # A table of more classes has no room for counts, shares or similarities in its cells.
 MOST_WITH_COUNTS = 16
@@ -374,7 +373,7 @@ def reliability_bins(
     ranks: Int[np.ndarray, " n"], proba: Float[np.ndarray, "n K"]
 ) -> tuple[Int[np.ndarray, " B"], Float[np.ndarray, " B"], Float[np.ndarray, " B"]]:
     """Give counts, mean confidence and accuracy of the bins of the expected calibration error."""
-    place, gaps = calibration_gaps(ranks, proba, BINS)
+    place, gaps = calibration_gaps(ranks, proba)
     counts = np.bincount(place, minlength=BINS)
     with np.errstate(invalid="ignore"):
         means = np.bincount(place, weights=proba.max(axis=1), minlength=BINS) / counts

@@ -95,10 +95,9 @@ def test_missing_images_of_a_list_are_asked_for(listed, tmp_path):
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ([], "no images, no table and no npz file"),
-        (["a.jpg", "b.jpg"], "images but no classes"),
-        (["one/a.jpg"], "images but no classes"),
-        (["all/low/a.jpg", "all/high/a.jpg"], "one folder. Did you mean .*all"),
+        ([], "a folder per class, .* has none of them"),
+        (["a.jpg", "b.jpg"], "has none of them"),
+        (["all/low/a.jpg", "all/high/a.jpg"], "Did you mean .*all"),
         (["a.csv", "b.csv"], r"found a.csv, b.csv. Name the file"),
         (["config.toml", "state/x"], "the folder of a run"),
     ],

@@ -121,13 +121,9 @@ def _detect_folder(path: Path, images: Path | None, sheet: str | None) -> Detect
     for kinds in ((".csv", ".tsv", *EXCEL_SUFFIXES), (".npz",)):
         if any(file.lower().endswith(kinds) for file in files):
             return detect(find_file(path, kinds), images, sheet)
-    if len(filled) == 1 and len(user_folders(path / filled[0])) > 1:
-        why = f"it has one folder. Did you mean {path / filled[0]}?"
-    elif filled or any(map(is_image, files)):
-        why = "it has images but no classes. Put them into a folder per class, or list them."
-    else:
-        why = "it has no images, no table and no npz file."
-    raise UserError(f"The data must be {_KINDS}; in {path} there are none: {why}")
+    nested = len(filled) == 1 and len(user_folders(path / filled[0])) > 1
+    hint = f" Did you mean {path / filled[0]}?" if nested else ""
+    raise UserError(f"The data must be {_KINDS}; {path} has none of them.{hint}")
 
 
 def _folders_with_images(folder: Path) -> list[str]:

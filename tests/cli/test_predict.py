@@ -134,8 +134,6 @@ def test_costs_from_a_file_decide(layline, run, photos, tmp_path):
     costs = tmp_path / "costs.csv"
     for text in (
         "0,1,9\n1,0,9\n1,1,0\n",
-        "low,mid,high\n0,1,9\n1,0,9\n1,1,0\n",
-        "low,0,1,9\nmid,1,0,9\nhigh,1,1,0\n",
         ",low,mid,high\nlow,0,1,9\nmid,1,0,9\nhigh,1,1,0\n",
     ):
         costs.write_text(text)

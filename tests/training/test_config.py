@@ -47,13 +47,6 @@ def test_the_rate_of_a_head_is_its_own_in_modern_alone_unless_it_is_named(method
     assert resolve_config(written) == resolve_config(MINIMAL, own)
 
 
-def test_the_rate_of_a_trained_head_is_a_part_of_its_own(tmp_path):
-    start = {"init_from": {"model": str(tmp_path), "rate": 0.5}}
-    for method, rate in (("coral", 0.05), ("arc", 0.005)):
-        config = resolve_config(MINIMAL, start, {"head": {"method": method}})
-        assert config.training.head_learning_rate == pytest.approx(rate)
-
-
 def test_a_setting_is_read_as_toml_or_as_text():
     texts = {"0.5": 0.5, "true": True, "[1, 2]": [1, 2], "two words": "two words", '"3"': "3"}
     for text, value in (texts | {"a=b": "a=b", "": ""}).items():

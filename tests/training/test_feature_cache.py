@@ -1,7 +1,7 @@
 """Features of a frozen backbone: extracted once, shared by runs, exact."""
 
 from types import SimpleNamespace
-from unittest.mock import MagicMock, call
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -10,7 +10,6 @@ from accelerate import Accelerator
 from safetensors.torch import load_file, save_file
 
 from layline import backbones, load
-from layline.data.array_cache import ArrayCache
 from layline.data.images import ImageArrays
 from layline.data.loaders import ImageBatches
 from layline.data.preprocessing import ImagePreprocessing
@@ -58,22 +57,6 @@ def test_the_features_are_those_of_the_body_and_are_read_the_second_time(images,
         np.testing.assert_allclose(rows, backbone.body(x), rtol=1e-5, atol=1e-6)
     monkeypatch.setattr(type(backbone), "body", lambda *_: pytest.fail("extracted again"))
     np.testing.assert_array_equal(extract(backbone, images), rows)
-
-
-def test_a_stopped_extraction_continues(images):
-    whole = extract(make_backbone(), images).copy()
-    for entry in ArrayCache().entries():
-        ArrayCache().remove(entry.name)
-
-    log = MagicMock()
-    count = log.progress.return_value.__enter__.return_value
-    count.side_effect = [None, None, None, None, KeyboardInterrupt]
-    with pytest.raises(KeyboardInterrupt):
-        extract(make_backbone(), images, log)
-    count.reset_mock(side_effect=True)
-    rows = extract(make_backbone(), images, log)
-    assert count.mock_calls == [call(40), call(48), call(50)]  # two pieces of 16 were finished
-    np.testing.assert_array_equal(rows, whole)
 
 
 def test_everything_the_features_depend_on_changes_the_key(images):

@@ -53,17 +53,6 @@ def test_damaged_files_stop_a_run_unless_they_are_skipped(photographs, tmp_path)
     assert "bad.png" in file.getvalue()
 
 
-def test_the_weights_follow_from_the_seed_and_the_global_generator_is_unchanged(dataset):
-    torch.manual_seed(5)
-    expected = torch.rand(1)
-    torch.manual_seed(5)
-    one, same = (build(config(), dataset).state_dict() for _ in range(2))
-    assert torch.equal(torch.rand(1), expected)
-    other = build(config(training={"seed": 1}), dataset).state_dict()
-    assert all(torch.equal(one[name], same[name]) for name in one)
-    assert not torch.equal(one["backbone.last.weight"], other["backbone.last.weight"])
-
-
 def test_columns_are_scaled_by_the_training_rows(table):
     wanted = config(data={"source": "table", "root": str(table)})
     rows = read_data(wanted, QUIET)

@@ -71,7 +71,6 @@ def _epilog(examples: str) -> str:
 
 app = typer.Typer(
     cls=_Commands,
-    help="Deep ordinal classification by controlling where the classes lie.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

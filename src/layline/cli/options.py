@@ -84,19 +84,13 @@ def read_decode(text: str, classes: Callable[[], Sequence[str]]) -> "str | list[
         return text
     with Path(text).expanduser().open(newline="", encoding="utf-8-sig") as file:
         rows = [[cell.strip() for cell in row] for row in csv.reader(file) if row]
-    height, width = len(rows), max(map(len, rows), default=0)
-    # costs are square, so names make one side longer, or are around an empty corner
-    both = height == width > 0 and not _is_number(rows[0][0])
-    names = []
-    if both or height > width:
-        names.append(rows.pop(0)[int(both) :])
-    if both or width > height:
-        names.append([row.pop(0) for row in rows])
-    for given in names:
-        if given != list(known := classes()):
+    if rows and not _is_number(rows[0][0]):  # the corner of a table with names
+        header, *rows = rows
+        known = list(classes())
+        if header[1:] != known or [row.pop(0) for row in rows] != known:
             raise UserError(
-                f"{text} must name the classes of the model, lowest first: {', '.join(known)}; got "
-                f"{', '.join(given)}."
+                f"The first row and the first column of {text} must name the classes of the model, "
+                f"lowest first: {', '.join(known)}."
             )
     if not all(_is_number(cell) for row in rows for cell in row):
         raise UserError(f"{text} must contain a square table of costs.")

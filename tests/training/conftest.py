@@ -1,4 +1,4 @@
-"""Small runs: in this process, and in others that may come to harm."""
+"""Small runs: in this process, and in others with injected faults."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def command():
 
 @pytest.fixture(scope="session")
 def attempt():
-    """Run the command in processes that may come to harm, see ``attempts.py``."""
+    """Run the command in other processes with injected faults, see ``attempts.py``."""
     script = Path(__file__).with_name("attempts.py")
     with subprocess.Popen(
         [sys.executable, script],
@@ -56,7 +56,7 @@ def attempt():
 
 @pytest.fixture(scope="session")
 def outcome():
-    """Read the bytes of what a run is for."""
+    """Read the bytes of the results of a run."""
 
     def read(folder):
         found = {name: sorted(Path(folder).glob(name)) for name in OUTCOME}

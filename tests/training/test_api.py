@@ -107,7 +107,7 @@ def test_arguments_become_settings_above_those_given(photos, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("metric", "decode"), [("mae", "median"), ("accuracy", "mode"), ("qwk", "mean")]
 )
-def test_the_metric_decides_how_ranks_are_decided_on(metric, decode):
+def test_the_metric_selects_the_decoding(metric, decode):
     config = resolve_config(tree_of({"metric": metric}), {"data": {"source": "photo-quality"}})
     assert config.training.decoding == decode
 
@@ -154,7 +154,7 @@ def test_a_budget_is_a_time():
             parse_minutes(text)
 
 
-def test_measuring_from_python_has_the_options_of_the_command(run, photos, tmp_path, capsys):
+def test_evaluate_from_python_has_the_options_of_the_command(run, photos, tmp_path, capsys):
     command = typer.main.get_command(app).commands["evaluate"]
     flags = {parameter.name for parameter in command.params} - {"help", "config", "set_", "as_json"}
     arguments = set(inspect.signature(layline.evaluate).parameters)
@@ -170,7 +170,7 @@ def test_measuring_from_python_has_the_options_of_the_command(run, photos, tmp_p
     assert found.predictions.is_file()
 
 
-def test_comparing_from_python_has_the_options_of_the_command(run):
+def test_compare_from_python_has_the_options_of_the_command(run):
     command = typer.main.get_command(app).commands["compare"]
     flags = {parameter.name for parameter in command.params} - {"help", "as_json"}
     assert set(inspect.signature(layline.compare).parameters) == flags

@@ -1,13 +1,11 @@
 """The state of a run on disk."""
 
-import errno
 import pickle
 from types import SimpleNamespace
 
 import pytest
 import torch
 from accelerate import Accelerator
-from safetensors import SafetensorError
 from torch import nn
 
 from layline.training.callbacks import Checkpoints
@@ -115,26 +113,3 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path, name, damage):
     with pytest.raises(ValueError, match=r"No checkpoint in .* can be read: .*damaged") as error:
         Trained(tmp_path).checkpoints.restore()
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("failure", "message"),
-    [
-        (OSError(errno.ENOSPC, "No space"), "No space"),
-        (SafetensorError("I/O error"), "disk may be full"),
-        (RuntimeError("enforce fail"), "disk may be full"),
-    ],
-)
-def test_a_full_disk_keeps_the_checkpoint_before(tmp_path, monkeypatch, failure, message):
-    def fail(*args, **kwargs):
-        raise failure
-
-    trained = Trained(tmp_path, steps=2)
-    trained.save(TrainingState(1, 2))
-    with monkeypatch.context() as patch:
-        patch.setattr("layline.training.callbacks.publish_folder", fail)
-        with pytest.raises(OSError, match=message) as caught:
-            trained.save(TrainingState(1, 3))
-    assert caught.value.filename == str(tmp_path / "epoch-00001-step-0000003")
-    assert names(tmp_path) == ["epoch-00001-step-0000002"]
-    assert trained.checkpoints.restore() == TrainingState(1, 2)

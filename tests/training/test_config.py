@@ -1,4 +1,4 @@
-"""From a recipe, a file and single settings to one configuration that stands by itself."""
+"""From a recipe, a file and single settings to one complete configuration."""
 
 import tomllib
 

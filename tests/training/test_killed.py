@@ -1,4 +1,4 @@
-"""Runs that are killed, again and again, end as if nothing had happened."""
+"""Runs that are killed repeatedly end with the same results."""
 
 import random
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 
 TRAINER = "layline.training.trainer:Trainer"
 SAVING = "layline.training.callbacks"
-# in the order in which a run that is taken up again comes to them
+# in the order in which a resumed run reaches them
 MOMENTS = [
     {"target": f"{TRAINER}._step", "number": 2},
     {"target": f"{TRAINER}._step", "number": 1, "when": "after"},
@@ -52,14 +52,14 @@ def test_killed_at_every_kind_of_moment(attempt, crops, outcome, undisturbed, tm
         assert made.codes == [-9], (harm, made.stderr)
     assert attempt("train", "--resume", folder).codes == [0]
     assert outcome(folder) == undisturbed
-    assert {path.name for path in folder.rglob(".*")} <= {".lock"}  # what was half-written is gone
+    assert {path.name for path in folder.rglob(".*")} <= {".lock"}  # unfinished files were removed
 
 
 def test_killed_at_any_change_of_a_file(attempt, crops, outcome, undisturbed, tmp_path):
     folder, draw, codes = tmp_path / "run", random.Random(0), []
     while [0] not in codes:
         arguments = start_or_resume(folder, crops)
-        # the test alone changes files some 70 times, so that fewer would never come to its end
+        # the test alone changes files some 70 times, so that it would never finish with fewer
         made = attempt(*arguments, touches=draw.randint(1, 100), folder=str(folder))
         codes.append(made.codes)
         assert made.codes in ([-9], [0]), made.stderr

@@ -1,4 +1,4 @@
-"""Several processes: the same numbers as one, whatever does not divide evenly."""
+"""Several processes: the same numbers as one, also if the samples do not divide evenly."""
 
 import json
 import os
@@ -76,7 +76,7 @@ def test_validation_and_test_are_exact(by_two):
     assert tested["rps"] == pytest.approx(alone["rps"], abs=1e-6)
 
 
-def test_a_run_of_two_that_is_killed_is_taken_up_again(attempt, by_two, uneven, outcome, tmp_path):
+def test_a_run_of_two_that_is_killed_is_resumed(attempt, by_two, uneven, outcome, tmp_path):
     folder = tmp_path / "run"
     step = {"target": "layline.training.trainer:Trainer._step", "number": 3, "rank": 1}
     saving = {"target": "torch:save", "number": 2, "when": "half"}

@@ -104,17 +104,13 @@ class Table:
 
 def _mark_best(column: Column, entries: Sequence[Entry]) -> list[Entry]:
     """Mark the best and the second best of several rounded numbers that no failed run changes."""
-    rounded = pd.Series(
-        [nan if e.failed or e.mean is None else round(e.mean, column.digits) for e in entries],
-        dtype=float,
-    )
-    ranks = rounded.rank(method="dense", ascending=bool(column.lower_is_better))
+    values = [nan if e.failed or e.mean is None else round(e.mean, column.digits) for e in entries]
+    rounded = pd.Series(values, dtype=float)
     if column.lower_is_better is None or rounded.count() < 2:
         return list(entries)
-    return [
-        replace(entry, is_best=rank == 1, is_second=rank == 2)
-        for entry, rank in zip(entries, ranks.tolist(), strict=True)
-    ]
+    ranks = rounded.rank(method="dense", ascending=column.lower_is_better)
+    marks = zip(entries, ranks == 1, ranks == 2, strict=True)
+    return [replace(entry, is_best=best, is_second=second) for entry, best, second in marks]
 
 
 # --- the five tables of a grid
@@ -230,9 +226,8 @@ def reference_table(frame: pd.DataFrame, reference: str, metric: str, decode: st
     ends = {"difference": "Mean difference", "low": "From", "high": "To"}
     found[list(ends)] *= shown_as.scale
     columns = {name: Column(name.title(), digits=0) for name in ("wins", "ties", "losses")}
-    columns |= {
-        name: Column(title, digits=shown_as.digits, form="signed") for name, title in ends.items()
-    }
+    for name, title in ends.items():
+        columns[name] = Column(title, digits=shown_as.digits, form="signed")
     columns["pairs"] = Column("Pairs", digits=0)
     columns |= {"p": Column("p", form="p"), "p_holm": Column("p (Holm)", form="p")}
     return Table.of_columns(

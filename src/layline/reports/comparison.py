@@ -62,10 +62,8 @@ def compare(
         )
         units, over = result.pop("units"), result.pop("over")
         pairs.append({"first": first.name, "second": other.name, **result, **_count(first, other)})
-    metrics = [
-        {name: row["first"] for name, row in pairs[0]["metrics"].items()},
-        *({name: row["second"] for name, row in pair["metrics"].items()} for pair in pairs),
-    ]
+    rows = [(pairs[0], "first"), *((pair, "second") for pair in pairs)]
+    metrics = [{name: row[key] for name, row in pair["metrics"].items()} for pair, key in rows]
     numbers = {
         "samples": len(first.ranks),
         "units": units,
@@ -101,13 +99,10 @@ def compare(
 
 
 def _rename_duplicates(runs: Sequence[RunRecord]) -> list[RunRecord]:
-    """Name runs by their paths if two have the same name, and number equal paths."""
-    names = [run.name for run in runs]
-    if len(set(names)) < len(names):
-        names = [valid_unicode(str(run.folder)) for run in runs]
-    counts = [names[: i + 1].count(name) for i, name in enumerate(names)]
-    names = [f"{name} ({n})" if n > 1 else name for name, n in zip(names, counts, strict=True)]
-    return [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
+    """Name the runs by their paths if two have the same name."""
+    if len({run.name for run in runs}) == len(runs):
+        return list(runs)
+    return [replace(run, name=valid_unicode(str(run.folder))) for run in runs]
 
 
 def _align_samples(first: RunRecord, other: RunRecord) -> RunRecord:
@@ -147,11 +142,11 @@ def _align_samples(first: RunRecord, other: RunRecord) -> RunRecord:
 def _count(first: RunRecord, other: RunRecord) -> dict[str, Any]:
     """Count which run is right, and how often they predict each pair of classes."""
     one, two = first.predicted == first.ranks, other.predicted == first.ranks
-    table = np.zeros((len(first.classes), len(first.classes)), dtype=np.int64)
-    np.add.at(table, (first.predicted, other.predicted), 1)
     right = {"both": one & two, "first_only": one & ~two, "second_only": ~one & two}
     right["neither"] = ~one & ~two
     counts = {name: int(samples.sum()) for name, samples in right.items()}
+    table = np.zeros((len(first.classes), len(first.classes)), dtype=np.int64)
+    np.add.at(table, (first.predicted, other.predicted), 1)
     return {"right": counts, "agreement": table.tolist()}
 
 
@@ -191,8 +186,8 @@ def format_row(metric: str, row: dict[str, Any]) -> dict[str, str]:
         "name": METRICS[metric].label,
         "first": format_number(row["first"]),
         "second": format_number(row["second"]),
-        "difference": format_number(row["difference"], "+.3f"),
-        "interval": "–" if ends is None else f"{ends[0]:+.3f} to {ends[1]:+.3f}",
+        "difference": format_number(row["difference"], "+z.3f"),
+        "interval": "–" if ends is None else f"{ends[0]:+z.3f} to {ends[1]:+z.3f}",
         "p": "<0.001" if p is not None and p < 0.001 else format_number(p),
         "verdict": verdict(metric, row),
     }
@@ -220,8 +215,8 @@ def render_comparison(comparison: Comparison) -> str:
         disagreements=[
             {
                 "second": other.name,
-                "first_only": disagreements(first, other, first_is_right=True),
-                "second_only": disagreements(first, other, first_is_right=False),
+                "first_only": disagreements(first, other, right=first),
+                "second_only": disagreements(first, other, right=other),
             }
             for other in others
         ],
@@ -248,11 +243,9 @@ def differences_figure(numbers: dict[str, Any], metric: str) -> dict[str, Any]:
     return {"data": [trace], "layout": layout}
 
 
-def disagreements(
-    first: RunRecord, other: RunRecord, *, first_is_right: bool
-) -> list[dict[str, Any]]:
-    """List samples that only one run gets right, the largest errors first."""
-    right, wrong = (first, other) if first_is_right else (other, first)
+def disagreements(first: RunRecord, other: RunRecord, right: RunRecord) -> list[dict[str, Any]]:
+    """List samples that only one of two runs gets right, the largest errors first."""
+    wrong = other if right is first else first
     error = np.abs(wrong.predicted - first.ranks)
     chosen = np.flatnonzero((right.predicted == first.ranks) & (error > 0))
     order = np.lexsort((chosen, wrong.proba[chosen, first.ranks[chosen]], -error[chosen]))

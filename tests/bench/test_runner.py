@@ -1,13 +1,9 @@
-"""A grid runs each cell once, also if it or one of its processes is killed."""
+"""A grid runs each cell once, also if one of its processes is killed."""
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
-from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -18,17 +14,6 @@ from layline.bench import runner
 from layline.bench.grid import Grid
 from layline.bench.runner import Job, run_cell
 from layline.bench.store import RUNNING, Store
-
-PROGRAM = """
-import sys
-from pathlib import Path
-from rich.console import Console
-from layline.bench.grid import read_grid
-from layline.bench.runner import run_grid
-from layline.bench.store import Store
-cells = read_grid(Path(sys.argv[1])).cells()
-run_grid(cells, Store(Path(sys.argv[2])), Console(), jobs=int(sys.argv[3]))
-"""
 
 
 def job_in(folder):
@@ -137,41 +122,6 @@ def test_every_backend_gives_the_same_numbers(grid, tmp_path, undisturbed, backe
         f"{number}/4" for number in range(1, 5)
     ]
     pd.testing.assert_frame_equal(results(grid, tmp_path), expected)
-
-
-def done(out: Path) -> int:
-    return len(list(out.glob("cells/*/outcome.json")))
-
-
-def is_training(out: Path, finished: int) -> bool:
-    """Tell whether a cell has a checkpoint, after so many others have finished."""
-    return done(out) >= finished and any(
-        (path.parent / "state").exists() for path in out.glob(f"cells/*/{RUNNING}")
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("jobs", "whole", "moments"), [(1, True, (0, 2)), (2, False, (2,))])
-def test_a_killed_grid_resumes_to_the_same_results(
-    tree, tmp_path, undisturbed, jobs, whole, moments, go, results
-):
-    """Also if its workers survive it, and still run their cells when it starts again."""
-    tree["settings"]["training"] |= {"epochs": 12, "checkpoint_minutes": 0.0}
-    grid = Grid.model_validate(tree)
-    file, out = tmp_path / "grid.toml", tmp_path / "out"
-    file.write_text(grid.to_toml())
-    for finished in moments:
-        process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, str(file), str(out), str(jobs)],
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        wait_for(partial(is_training, out, finished))
-        (os.killpg if whole else os.kill)(process.pid, signal.SIGKILL)
-        process.wait()
-    assert done(out) < 4
-    assert go(grid, out)[0] == []
-    pd.testing.assert_frame_equal(results(grid, out), undisturbed(grid))
 
 
 @pytest.mark.slow

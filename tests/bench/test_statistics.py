@@ -184,11 +184,11 @@ def test_a_summary_is_what_numpy_says_of_each_group(long_frame):
             assert (line["mean"], line["sd"]) == pytest.approx((values.mean(), values.std()))
 
 
-@given(st.lists(st.floats(-100, 100), min_size=2, max_size=8), st.sampled_from([0.5, 0.95]))
-def test_student_intervals_are_those_of_scipy(values, confidence):
+@given(st.lists(st.floats(-100, 100), min_size=2, max_size=8))
+def test_student_intervals_are_those_of_scipy(values):
     if np.ptp(values) > 1e-6:
-        oracle = scipy.stats.ttest_1samp(values, 0).confidence_interval(confidence)
-        assert student_interval(np.array(values), confidence) == pytest.approx(oracle)
+        oracle = scipy.stats.ttest_1samp(values, 0).confidence_interval(0.95)
+        assert student_interval(np.array(values)) == pytest.approx(oracle)
     assert student_interval(np.array(values[:1])) == (values[0], values[0])
 
 

@@ -88,7 +88,7 @@ def test_the_roc_curve_shows_the_decisions():
 
 def test_one_peak_is_what_the_metric_calls_unimodal():
     _, proba = random_proba(1, 9)
-    modes = count_modes(proba, 1e-9)
+    modes = count_modes(proba)
     assert (modes == 1).mean() == pytest.approx(metrics.unimodality_rate(proba))
     (bars,) = modes_figure(modes)["data"]
     assert sum(bars["customdata"]) == len(proba)

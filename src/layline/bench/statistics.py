@@ -24,6 +24,7 @@ from jaxtyping import Float
 from layline import metrics
 
 _DECIMALS = 8  # a smaller difference is a rounding error
+_LEVEL = 0.95  # of intervals
 _MIN_DATA = 5  # data sets for a bootstrap interval
 
 
@@ -148,15 +149,13 @@ def means(frame: pd.DataFrame, metric: str, decode: str) -> pd.DataFrame:
     )
 
 
-def student_interval(
-    values: Float[np.ndarray, " n"], confidence: float = 0.95
-) -> tuple[float, float]:
-    """Compute Student's t interval of the mean, of length zero for equal values."""
+def student_interval(values: Float[np.ndarray, " n"]) -> tuple[float, float]:
+    """Compute Student's 95 % interval of the mean, of length zero for equal values."""
     if len(values) < 2 or np.ptp(values) == 0:
         value = float(values[0]) if len(values) else float("nan")
         return value, value
     spread = {"loc": np.mean(values), "scale": scipy.stats.sem(values)}
-    low, high = scipy.stats.t.interval(confidence, len(values) - 1, **spread)
+    low, high = scipy.stats.t.interval(_LEVEL, len(values) - 1, **spread)
     return float(low), float(high)
 
 
@@ -286,17 +285,15 @@ def compare_with_reference(
     return found.assign(p_holm=holm(found["p"].to_numpy(dtype=np.float64)))
 
 
-def difference_interval(
-    differences: Float[np.ndarray, " n"], confidence: float = 0.95
-) -> tuple[float, float]:
-    """Compute the BCa bootstrap interval of the mean; NaN with fewer than five data sets."""
+def difference_interval(differences: Float[np.ndarray, " n"]) -> tuple[float, float]:
+    """Compute the 95 % bootstrap interval of the mean; NaN with fewer than five data sets."""
     values = np.asarray(differences, dtype=np.float64).round(_DECIMALS)
     if len(values) < _MIN_DATA:
         return float("nan"), float("nan")
     if np.ptp(values) == 0:
         return float(values[0]), float(values[0])
     # the defaults are 9999 resamples and BCa
-    draws = {"confidence_level": confidence, "random_state": np.random.default_rng(0)}
+    draws = {"confidence_level": _LEVEL, "random_state": np.random.default_rng(0)}
     ends = scipy.stats.bootstrap((values,), np.mean, **draws).confidence_interval
     return float(ends.low), float(ends.high)
 

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from layline.metrics import BINS, calibration_gaps
 from layline.reports import HOVER, plot_text
 
-TOLERANCE = 1e-7  # predictions are written with eight digits
+_TOLERANCE = 1e-7  # predictions are written with eight digits
 # A table of more classes has no room for counts, shares or similarities in its cells.
 MOST_WITH_COUNTS = 16
 MOST_WITH_SHARES = 8
@@ -381,14 +381,12 @@ def reliability_bins(
     return counts, means, means + gap
 
 
-def count_modes(
-    proba: Float[np.ndarray, "n K"], tolerance: float = TOLERANCE
-) -> Int[np.ndarray, " n"]:
+def count_modes(proba: Float[np.ndarray, "n K"]) -> Int[np.ndarray, " n"]:
     """Count the peaks of each distribution: one, and one more for each rise after a fall."""
     modes = np.ones(len(proba), dtype=np.int64)
     falling = np.zeros(len(proba), dtype=bool)
     for step in np.diff(proba, axis=1).T:
-        rises, falls = step > tolerance, step < -tolerance
+        rises, falls = step > _TOLERANCE, step < -_TOLERANCE
         modes += falling & rises
         falling = (falling & ~rises) | falls
     return modes

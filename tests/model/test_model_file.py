@@ -90,24 +90,21 @@ def assert_a_model_or_one_line(path):
     assert "\n" not in message
 
 
-def with_header(header, data=b""):
-    text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    return struct.pack("<Q", len(text)) + text + data
+def with_header(text):
+    return struct.pack("<Q", len(text)) + text
 
 
 @pytest.mark.parametrize(("make", "samples"), [(convnet, IMAGES), (table, FRAME)])
-def test_a_model_comes_back_with_the_same_probabilities(tmp_path, make, samples):
-    model = make()
-    model.save(tmp_path / "model.safetensors")
-    random = torch.get_rng_state()
-    again = layline.load(tmp_path / "model.safetensors")
+def test_a_model_comes_back_with_the_same_probabilities(path, tmp_path, make, samples):
+    model, random = make(), torch.get_rng_state()
+    model.save(path)
+    again = layline.load(path)
     assert torch.equal(torch.get_rng_state(), random)
     assert (again.description, again.classes, again.training) == (model.description, CLASSES, False)
     np.testing.assert_array_equal(again.predict_proba(samples), model.predict_proba(samples))
     np.testing.assert_array_equal(again.predict(samples), model.predict(samples))
     again.save(tmp_path / "again.safetensors")
-    first, second = ((tmp_path / f"{n}.safetensors").read_bytes() for n in ("model", "again"))
-    assert first == second
+    assert (tmp_path / "again.safetensors").read_bytes() == path.read_bytes()
 
 
 def test_a_full_disk_keeps_the_old_model(path, tmp_path, sound):
@@ -149,8 +146,8 @@ def test_a_pickle_in_disguise_is_refused_and_not_run(path):
 @example(with_header(b"{}"))
 @example(with_header(b"[]"))
 @example(with_header(b"nul"))
-@example(with_header({"__metadata__": {"layline": 3}}))
-@example(with_header({"__metadata__": None}))
+@example(with_header(b'{"__metadata__": {"layline": 3}}'))
+@example(with_header(b'{"__metadata__": null}'))
 def test_other_bytes_are_refused(tmp_path, content):
     (tmp_path / "model.safetensors").write_bytes(content)
     refusal(tmp_path / "model.safetensors")

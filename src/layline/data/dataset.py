@@ -1,9 +1,11 @@
 """Data sets: samples, their ranks, the names of the classes, groups and splits."""
 
+import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,32 +27,34 @@ class KnownClasses(tuple[str, ...]):
     __slots__ = ()
 
 
-class Inputs(Protocol):
-    """Samples before preprocessing: :class:`Images`, or rows of a table."""
+class Images(ABC):
+    """Samples that are images, decoded when they are loaded."""
+
+    names: Sequence[str]  # of the images in a list of predictions, such as their paths
+
+    def __len__(self) -> int:
+        return len(self.names)
 
     @property
-    def names(self) -> Sequence[str]:
-        """The name of each sample in a list of predictions, such as its path."""
-
-    def __len__(self) -> int: ...
-
-    def subset(self, keep: Indices) -> Self:
-        """Select samples, in the order given."""
-
-    def digest(self) -> str:
-        """Hash the content of the samples in their order; names do not count."""
-
-
-@runtime_checkable
-class Images(Inputs, Protocol):
-    """Samples that are images; ``isinstance`` distinguishes them from rows."""
-
-    @property
+    @abstractmethod
     def decoded(self) -> bool:
         """Whether loading an image needs no decoding."""
 
+    @abstractmethod
     def load(self, index: int, at_least: int | None = None) -> Pixels:
         """Return an image, see :func:`layline.data.images.decode`; the caller may write to it."""
+
+    @abstractmethod
+    def subset(self, keep: Indices) -> Self:
+        """Select images, in the order given."""
+
+    def digest(self) -> str:
+        """Hash the pixels in their order; names do not count."""
+        digest = hashlib.blake2b(digest_size=16)
+        for index in range(len(self)):
+            pixels = self.load(index)
+            digest.update(repr(pixels.shape).encode() + pixels.tobytes())
+        return digest.hexdigest()
 
 
 _NO_SAMPLES = np.zeros(0, dtype=np.int64)

@@ -19,9 +19,10 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from layline.data.array_cache import ArrayCache, check_not_truncated
-from layline.data.dataset import Dataset, Images, Indices, Inputs, Pixels, format_lines
+from layline.data.dataset import Dataset, Images, Indices, Pixels, format_lines
 from layline.data.images import ImageFiles, examine, pillow_version, thread_map, why_bad
 from layline.data.preprocessing import shrink, shrunk_shape
+from layline.data.tables import Rows
 from layline.utils.files import atomic_write, cache_folder
 from layline.utils.validation import UserError
 
@@ -160,7 +161,7 @@ def check_files(dataset: Dataset, skip_bad: bool = False) -> Dataset:
     return replace(dataset, notes=(*dataset.notes, f"Not used: {described}"))
 
 
-def find_bad(images: Inputs) -> dict[int, str]:
+def find_bad(images: Images | Rows) -> dict[int, str]:
     """Return why images cannot be read, by their place. Those without an index are decoded."""
     if isinstance(images, ImageFiles) and images.rows is not None:
         return {place: row.fault for place, row in enumerate(images.rows) if row.fault}

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeVar
 import joblib
 import numpy as np
 
-from layline.data.dataset import Indices, Pixels, read_content, require_path
+from layline.data.dataset import Images, Indices, Pixels, read_content, require_path
 from layline.data.detect import describe_skipped, list_images, reads_avif
 from layline.utils.validation import UserError, require
 
@@ -37,7 +37,7 @@ _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
-class ImageFiles:
+class ImageFiles(Images):
     """Images in files; names are their paths from the root, with forward slashes."""
 
     root: Path
@@ -46,9 +46,6 @@ class ImageFiles:
     rows: "tuple[FileRow, ...] | None" = field(default=None, compare=False, repr=False)
 
     decoded = False
-
-    def __len__(self) -> int:
-        return len(self.names)
 
     def path(self, index: int) -> Path:
         """Return the path of an image."""
@@ -77,7 +74,7 @@ class ImageFiles:
         return digest.hexdigest()
 
 
-class ImageArrays:
+class ImageArrays(Images):
     """Images of one size in an array: (n, height, width, 3), or (n, height, width) if gray."""
 
     decoded = True
@@ -94,12 +91,9 @@ class ImageArrays:
         self._keep = np.arange(len(array)) if keep is None else np.asarray(keep)
         self.names: Sequence[str] = [*map(str, self._keep)] if names is None else list(names)
 
-    def __len__(self) -> int:
-        return len(self._keep)
-
-    def subset(self, keep: Indices) -> "ImageArrays":
+    def subset(self, keep: Indices) -> Self:
         """Select images, in the order given; the array is shared."""
-        return ImageArrays(self._array, [self.names[i] for i in keep], self._keep[keep])
+        return type(self)(self._array, [self.names[i] for i in keep], self._keep[keep])
 
     def load(self, index: int, at_least: int | None = None) -> Pixels:
         """Copy an image, gray ones into three channels; its size stays as it is."""
@@ -115,15 +109,12 @@ class ImageArrays:
 
 
 @dataclass(frozen=True)
-class UserImages:
+class UserImages(Images):
     """Images that a user passes to a model: files and bytes, decoded when needed, and arrays."""
 
     items: tuple[Path | bytes | Pixels, ...]
     names: tuple[str, ...]  # paths, or else places in what was passed
     skipped: tuple[Path, ...] = ()  # files in folders that are not images
-
-    def __len__(self) -> int:
-        return len(self.items)
 
     @property
     def decoded(self) -> bool:
@@ -143,14 +134,6 @@ class UserImages:
             return decode(item if isinstance(item, Path) else io.BytesIO(item), at_least)
         except BadImageError as error:
             raise BadImageError(error.why, self.names[index]) from error
-
-    def digest(self) -> str:
-        """Hash the content of the files and arrays, in their order."""
-        digest = hashlib.blake2b(digest_size=16)
-        for item in self.items:
-            content = item.read_bytes() if isinstance(item, Path) else item
-            digest.update(hashlib.blake2b(np.ascontiguousarray(content).data).digest())
-        return digest.hexdigest()
 
 
 def as_images(samples: Any) -> UserImages:

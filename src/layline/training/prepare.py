@@ -18,7 +18,7 @@ from layline.backbones import BACKBONES
 from layline.backbones.base import Backbone, ImageBackbone, TableBackbone
 from layline.backbones.weights import load_weights
 from layline.data.array_cache import ArrayCache
-from layline.data.dataset import Dataset, Images, Inputs
+from layline.data.dataset import Dataset, Images
 from layline.data.image_cache import cache_images
 from layline.data.images import ImageFiles, pillow_version
 from layline.data.labels import weigh_classes
@@ -262,7 +262,7 @@ def make_splits(run: PreparedRun) -> dict[str, Split]:
 # Features of a frozen backbone: extracted once, and shared by all runs on the same data
 
 
-def feature_key(backbone: Backbone, inputs: Inputs, preparation: object) -> str:
+def feature_key(backbone: Backbone, inputs: Images | Rows, preparation: object) -> str:
     """Name the features of a frozen backbone in the cache."""
     about = [inputs.digest(), f"Pillow {pillow_version()}", repr(preparation), backbone.name]
     about += [repr(backbone.body_options), fingerprint_body(backbone)]

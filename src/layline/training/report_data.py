@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 from torch import Tensor
 
-from layline.data.dataset import Images, Inputs, Pixels
+from layline.data.dataset import Images, Pixels
 from layline.data.preprocessing import ImagePreprocessing
 from layline.data.tables import Rows
 from layline.evaluation.diagnostics import certainty
@@ -152,7 +152,7 @@ def _write_arrays(path: Path, arrays: dict[str, Any]) -> None:
 def write_report_data(
     folder: RunFolder,
     evaluation: Evaluation,
-    inputs: Inputs,
+    inputs: Images | Rows,
     drawn: Int[Tensor, " m"],
     model: OrdinalModel,
     report: ReportConfig,

@@ -75,9 +75,9 @@ def write_run(
     best, keep = max(1, epochs - 1), choose_samples(samples, 2000, 0)
     with torch.no_grad():
         for epoch in range(1, epochs + 1):
-            found = features(epoch)[keep]
+            found = features(epoch)
             if recorded:
-                snapshot = take_snapshot(found, truth[keep], head.predict(found), head)
+                snapshot = take_snapshot(found[keep], keep, truth, head.predict(found), head)
                 snapshot.save(folder.layout(epoch))
         tested = features(best)
         decisions, log_probs = head.decisions(tested), head.log_probs(tested)

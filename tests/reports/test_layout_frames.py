@@ -25,6 +25,7 @@ def layout(scale=1.0, angle=0.0, flip=False, proxies=True, count=80):
         ranks=ranks.astype(np.uint8),
         predicted=((ranks + (rng.random(count) < 0.2)) % CLASSES).astype(np.uint8),
         explained=0.5,
+        index=np.arange(count),
         proxies=(line @ turn).astype(np.float32) if proxies else None,
     )
 

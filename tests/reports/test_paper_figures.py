@@ -25,7 +25,7 @@ def snapshot(seed, classes=8, each=10):
     points = rng.normal(ranks[:, None], 0.7, (len(ranks), 2)).astype(np.float32)
     proxies = np.stack([np.arange(classes)] * 2, axis=1).astype(np.float32)
     predicted = points.mean(axis=1).round().clip(0, classes - 1).astype(int)
-    return Snapshot(points, ranks, predicted, 1.0, proxies)
+    return Snapshot(points, ranks, predicted, 1.0, np.arange(len(ranks)), proxies)
 
 
 @pytest.mark.parametrize("name", REPRODUCTIONS)

@@ -80,7 +80,8 @@ def test_a_semicircle_is_drawn_upright():
 def test_without_proxies_the_plane_is_that_of_the_principal_components():
     features, ranks, _ = sample(20, count=300)
     features, ranks = torch.from_numpy(features), torch.from_numpy(ranks)
-    snapshot = take_snapshot(features, ranks, ranks, heads.create("coral", 5, 20))
+    head = heads.create("coral", 5, 20)
+    snapshot = take_snapshot(features, torch.arange(300), ranks, ranks, head)
     best = PCA(2, svd_solver="full").fit(features).explained_variance_ratio_.sum()
     assert snapshot.explained == pytest.approx(best, abs=1e-6)
 
@@ -89,7 +90,8 @@ def make_snapshot(method, dim=6):
     torch.manual_seed(0)
     head = heads.create(method, 4, dim)
     features, ranks = torch.randn(30, dim), torch.arange(30) % 4
-    return take_snapshot(features, ranks, ranks.roll(1), head), features, head
+    index = torch.arange(30)
+    return take_snapshot(features, index, ranks, ranks.roll(1), head), features, head
 
 
 @pytest.mark.parametrize("method", ["arc", "coral"])

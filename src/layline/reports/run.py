@@ -330,11 +330,9 @@ def _layout(run: RunRecord) -> dict[str, Any]:
         record = measured.get(frame["epoch"], {})
         frame |= {name: record.get(f"validation_{name}") for name in ("mae", "accuracy")}
     if frames["test"] is not None and run.test_layout is not None:
-        drawn = run.test_layout.index
-        frames["test"] |= {name: run.numbers[name] for name in ("mae", "accuracy")}
-        frames["test"]["names"] = [
-            plot_text(run.names[index], HOVER) for index in ([] if drawn is None else drawn)
-        ]
+        names = [plot_text(run.names[index], HOVER) for index in run.test_layout.index]
+        frames["test"] |= {"names": names, "mae": run.numbers["mae"]}
+        frames["test"]["accuracy"] = run.numbers["accuracy"]
     frames["classes"] = [plot_text(name, HOVER) for name in run.classes]
     frames["ticks"] = [plot_text(name) for name in run.classes]
     frames["last"] = len(run.history)

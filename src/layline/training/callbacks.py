@@ -44,9 +44,6 @@ _COLLAPSED = 0.1  # distance of neighboring proxies; a learned one starts near 1
 _PROGRESS_LINES = 4  # of long work, in a log
 
 
-# Signals
-
-
 class Signals(Callback):
     """Stop after the current step on SIGINT (Ctrl-C), SIGTERM or SIGUSR1; again SIGINT aborts."""
 
@@ -84,9 +81,6 @@ def stopped_by(event: threading.Event) -> Iterator[None]:
         yield
     finally:
         _STOP.reset(before)
-
-
-# Files of the run
 
 
 class Checkpoints(Callback):
@@ -210,9 +204,9 @@ class Recording(Callback):
         if is_best:
             self._model.save(self._folder.best)
         if self.keep is not None:
-            predicted = validation.decisions[decode_name(trainer.options.decode)][self.keep]
-            ranks = trainer.validation.ranks[self.keep]
-            layout = take_snapshot(validation.features, ranks, predicted, self._model.head)
+            predicted = validation.decisions[decode_name(trainer.options.decode)]
+            features, ranks = validation.features, trainer.validation.ranks
+            layout = take_snapshot(features, self.keep, ranks, predicted, self._model.head)
             layout.save(self._folder.layout(trainer.state.epoch))
         self._folder.write_history(trainer.state.history)
 
@@ -230,9 +224,6 @@ def describe_collapse(head: OrdinalHead) -> str | None:
         f"The proxies collapsed: neighbors are {step:.2g} apart, so nothing is learned. Set the "
         "head option norm to 3, or use a larger dim."
     )
-
-
-# Display
 
 
 class Reporter:

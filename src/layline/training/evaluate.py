@@ -312,9 +312,8 @@ def _find_own_samples(folder: RunFolder, config: Config, dataset: Dataset) -> li
         return []
     own = set(read_predictions(folder.predictions).names)
     same = len(own.intersection(dataset.inputs.names))
-    if 2 * same < len(own):
-        return []
-    return [
+    warning = (
         f"{same} of the {len(own)} test samples of the run have the same names here. If these are "
         "the data of the run with some changes, they include training samples."
-    ]
+    )
+    return [warning] if 2 * same >= len(own) else []

@@ -44,8 +44,8 @@ class Snapshot:
     ranks: Int[np.ndarray, " m"]
     predicted: Int[np.ndarray, " m"]
     explained: float  # share of the variance of the features that the plane shows
+    index: Int[np.ndarray, " m"]  # places of the samples in their split
     proxies: Float[np.ndarray, "K 2"] | None = None
-    index: Int[np.ndarray, " m"] | None = None  # places of the samples in their split
 
     def save(self, path: Path) -> None:
         """Write it as ``.npz``, atomically."""
@@ -68,24 +68,24 @@ def choose_samples(count: int, most: int, seed: int) -> Int[Tensor, " m"]:
 
 def take_snapshot(
     features: Float[Tensor, "m d"],
-    ranks: Int[Tensor, " m"],
-    predicted: Int[Tensor, " m"],
+    index: Int[Tensor, " m"],
+    ranks: Int[Tensor, " n"],
+    predicted: Int[Tensor, " n"],
     head: OrdinalHead,
-    index: Int[Tensor, " m"] | None = None,
 ) -> Snapshot:
-    """Project features and proxies onto their plane."""
+    """Project the proxies and the features of some samples of a split onto their plane."""
     vectors, proxies = features.numpy(), _proxies_of(head)
-    axes = fit_plane(vectors, ranks.numpy(), proxies)
     smallest = np.min_scalar_type(head.num_classes - 1)
-    centered = _center(vectors)
-    total, shown = float((centered**2).sum()), float(((centered @ axes.T) ** 2).sum())
+    shown, chosen = (each[index].numpy().astype(smallest) for each in (ranks, predicted))
+    axes, centered = fit_plane(vectors, shown, proxies), _center(vectors)
+    total, inside = float((centered**2).sum()), float(((centered @ axes.T) ** 2).sum())
     return Snapshot(
         points=(vectors.astype(np.float64) @ axes.T).astype(np.float32),
-        ranks=ranks.numpy().astype(smallest),
-        predicted=predicted.numpy().astype(smallest),
-        explained=shown / total if total else 1.0,
+        ranks=shown,
+        predicted=chosen,
+        explained=inside / total if total else 1.0,
+        index=index.numpy(),
         proxies=None if proxies is None else (proxies.astype(float) @ axes.T).astype(np.float32),
-        index=None if index is None else index.numpy(),
     )
 
 
@@ -160,8 +160,7 @@ def write_report_data(
     """Write what only the report shows; ``drawn`` are the samples whose features were kept."""
     ranks, predicted, classes = evaluation.ranks, evaluation.chosen, evaluation.classes
     features, proba = evaluation.predictions.features, evaluation.predictions.proba
-    layout = take_snapshot(features, ranks[drawn], predicted[drawn], model.head, drawn)
-    layout.save(folder.layout("test"))
+    take_snapshot(features, drawn, ranks, predicted, model.head).save(folder.layout("test"))
     write_proxies(folder.proxies, model.head)
     preparation = model.description.inputs
     at_least = preparation.at_least if isinstance(preparation, ImagePreprocessing) else None

@@ -114,11 +114,12 @@ def train(
 
     Args:
         source: The data: a folder, a CSV or npz file, or the name of a data source.
-        settings: Settings by section, such as ``{"training": {"weight_decay": 0.1}}``.
+        settings: Settings by section, such as ``{"training": {"weight_decay": 0.1}}``. Settings by
+            name take precedence.
         out: New folder for the run; a name below ``runs`` by default.
         resume: Folder of a run to resume, instead of a source.
         verbose: Whether to print progress on stderr.
-        options: Settings by name; they take precedence over ``settings``.
+        options: Settings by name.
 
     Raises:
         Stopped: Training was stopped with Ctrl-C or SIGTERM. It is a ``KeyboardInterrupt``; the
@@ -158,14 +159,13 @@ def train(
 
 def _document_settings() -> None:
     """Give :func:`train` a signature and a docstring with every setting."""
-    signature = inspect.signature(train)
-    *kept, _ = signature.parameters.values()
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    named = [inspect.Parameter(name, keyword, default=None) for name in SETTINGS]
-    train.__signature__ = signature.replace(parameters=[*kept, *named])  # type: ignore[attr-defined]
-    before, after = str(train.__doc__).split("        options: Settings by name", 1)
-    lines = [f"        {each.name}: {each.help}\n" for each in SETTINGS.values()]
-    train.__doc__ = before + "".join(lines) + after.partition("\n")[2]
+    *kept, options = inspect.signature(train).parameters.values()
+    named = [
+        options.replace(name=name, kind=options.KEYWORD_ONLY, default=None) for name in SETTINGS
+    ]
+    train.__signature__ = inspect.Signature([*kept, *named], return_annotation=Run)  # type: ignore[attr-defined]
+    lines = "\n        ".join(f"{each.name}: {each.help}" for each in SETTINGS.values())
+    train.__doc__ = str(train.__doc__).replace("options: Settings by name.", lines)
 
 
 _document_settings()

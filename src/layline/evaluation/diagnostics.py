@@ -62,24 +62,20 @@ def threshold_rates(
     Sensitivity, specificity and predictive values use the predicted rank; the ROC curve and its
     area use the probability of that class or a higher one.
     """
-    from sklearn.metrics import auc, roc_curve
+    from sklearn.metrics import auc, confusion_matrix, roc_curve
 
     # summed from the top, so that small probabilities keep their digits
     at_least = proba[:, ::-1].cumsum(axis=1)[:, ::-1]
     rows = []
     for k in range(1, proba.shape[1]):
-        positive, predicted_positive = ranks >= k, predicted >= k
-        true_positives = int((positive & predicted_positive).sum())
-        true_negatives = int((~positive & ~predicted_positive).sum())
-        positives, predicted_positives = int(positive.sum()), int(predicted_positive.sum())
-        row: dict[str, Any] = {"from": classes[k], "positives": positives}
-        row |= _rate("sensitivity", true_positives, positives)
-        row |= _rate("specificity", true_negatives, len(ranks) - positives)
-        row |= _rate("ppv", true_positives, predicted_positives)
-        row |= _rate("npv", true_negatives, len(ranks) - predicted_positives)
+        counts = confusion_matrix(ranks >= k, predicted >= k, labels=[False, True])
+        tn, fp, fn, tp = counts.ravel().tolist()
+        row: dict[str, Any] = {"from": classes[k], "positives": tp + fn}
+        row |= _rate("sensitivity", tp, tp + fn) | _rate("specificity", tn, tn + fp)
+        row |= _rate("ppv", tp, tp + fp) | _rate("npv", tn, tn + fn)
         row |= {"auc": None, "curve": None}
-        if 0 < positives < len(ranks):
-            fpr, tpr, _ = roc_curve(positive, at_least[:, k])
+        if 0 < tp + fn < len(ranks):
+            fpr, tpr, _ = roc_curve(ranks >= k, at_least[:, k])
             row["auc"] = float(auc(fpr, tpr))
             if proba.shape[1] - 1 <= _MAX_CURVES:
                 row["curve"] = _thin_curve(fpr, tpr)

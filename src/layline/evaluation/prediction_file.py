@@ -41,15 +41,14 @@ def write_predictions(
 ) -> None:
     """Write predictions to a ``.csv`` or ``.jsonl`` file atomically; None is CSV on stdout.
 
-    ``columns`` stand before the probabilities; the first is ``path``, which has ``paths`` of files
-    or other names.
+    ``columns`` come before the probabilities; the first is ``path``, with ``paths`` of files or
+    other names.
     """
     if path is None:
         if isinstance(sys.stdout, io.TextIOWrapper):  # file names need not be valid Unicode
             sys.stdout.reconfigure(errors="surrogateescape")
         write_csv(sys.stdout, columns, classes, proba, paths)
         return
-    check_format(path)
     with (
         atomic_write(path) as part,
         part.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,

@@ -16,8 +16,7 @@ from scipy.special import softmax
 from layline.data.dataset import Images, Indices
 from layline.data.images import thread_map
 from layline.data.tables import Rows, TableEncoding
-from layline.geometry import decoding
-from layline.geometry.decoding import Decode, check_decode
+from layline.geometry.decoding import Decode, check_decode, decide
 from layline.model.description import KEY, ModelDescription
 from layline.model.predictor import Prediction, Predictor
 from layline.utils.validation import UserError, require
@@ -82,7 +81,7 @@ class OnnxModel(Predictor):
             log_probs, chosen = self._session.run(["log_probs", "rank"], {name: x})
             proba: NDArray[np.float64] = softmax(log_probs.astype(np.float64), axis=1)
             if wanted != own:
-                chosen = decoding.decide(proba, wanted)
+                chosen = decide(proba, wanted)
             yield Prediction(index, proba, chosen)
 
     def _prepare(
@@ -112,10 +111,6 @@ class OnnxModel(Predictor):
         name, shape = graph_input(self.description)
         inputs = {each.name: each.shape[1:] for each in self._session.get_inputs()}
         outputs = {each.name: each.shape[1:] for each in self._session.get_outputs()}
-        if inputs != {name: shape} or not {*graph_outputs(self.description)} <= {*outputs}:
+        complete = set(graph_outputs(self.description)) <= set(outputs)
+        if inputs != {name: shape} or not complete or outputs["probs"] != [len(self.classes)]:
             raise UserError(f"the graph has the inputs {inputs} and the outputs {outputs}")
-        if outputs["log_probs"] != [len(self.classes)]:
-            raise UserError(f"there are {len(self.classes)} classes, but {outputs['log_probs']}")
-
-    def __repr__(self) -> str:
-        return f"OnnxModel({str(self.path)!r})"

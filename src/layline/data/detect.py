@@ -18,7 +18,7 @@ from typing import NamedTuple
 from layline.data.dataset import find_file, format_list
 from layline.data.labels import natural_key, natural_order
 from layline.data.splits import SPLIT_WORDS, find_groups
-from layline.data.tables import EXCEL_SUFFIXES, TEXT_SUFFIXES, TableFile, read_table_file, texts_of
+from layline.data.tables import EXCEL_SUFFIXES, TEXT_SUFFIXES, TableFile, read_table_file
 from layline.utils.validation import UserError, require
 
 # fmt: off
@@ -101,7 +101,7 @@ def detect(path: Path, images: Path | None = None, sheet: str | None = None) -> 
     column = image_column(file, folder)
     if column is None:
         return Detected("table", path, "no column names images")
-    cells = texts_of(file.frame[column])
+    cells = file.frame[column].tolist()
     if image_folder(cells, folder) is not None:
         return Detected("csv", path, f"column {column!r} names images")
     raise UserError(
@@ -208,7 +208,7 @@ def describe_skipped(files: Iterable[str | Path]) -> str:
 
 def image_column(file: TableFile, folder: Path) -> str | None:
     """Find the column that names images: by the suffixes of its cells, else by its name."""
-    columns = {str(name): texts_of(file.frame[name].head(_HEAD)) for name in file.frame}
+    columns = {name: file.frame[name].head(_HEAD).tolist() for name in file.frame}
     named = {n for n in columns if _IMAGE_COLUMNS.fullmatch(re.sub(r"[\W_]", "", n.casefold()))}
     for name in sorted(columns, key=lambda name: name not in named):
         if sum(map(is_image, columns[name])) > len(columns[name]) / 2:
@@ -254,7 +254,7 @@ def label_column(
 
     Only the default may stand for another: one of a usual name, or the only one not in ``others``.
     """
-    names = [str(name) for name in file.frame]
+    names = list(file.frame)
     if wanted in names or wanted != "label":
         return wanted, ()
     first, second = ([n for n in names if n.lower() in usual] for usual in _LABEL_COLUMNS)
@@ -274,10 +274,10 @@ def suggest_group_columns(
 ) -> list[str]:
     """Return notes about columns that look like groups, and that have no other use."""
     notes = []
-    for name in map(str, file.frame):
+    for name in file.frame:
         if name in used or not _GROUP_COLUMN.search(name):
             continue
-        cells = texts_of(file.frame[name])
+        cells = file.frame[name].tolist()
         different = len({*cells})
         repeats_labels = different == len({*labels}) == len({*zip(cells, labels, strict=True)})
         if not repeats_labels and _FEWEST <= different < len(cells):

@@ -75,7 +75,7 @@ def _check_unique(names: Sequence[str]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class TableFile:
-    """A file with a header and columns; the index of its frame has the row numbers, from 1."""
+    """A table of texts, empty where missing; the index of its frame has the row numbers."""
 
     path: Path
     frame: "pd.DataFrame"
@@ -88,8 +88,8 @@ class TableFile:
 
     def read_column(self, argument: str, name: str) -> list[str]:
         """Return the cells of a column, none of which may be empty; ``argument`` is its setting."""
-        check_known(f"column {argument}", name, [str(column) for column in self.frame])
-        cells = texts_of(self.frame[name])
+        check_known(f"column {argument}", name, list(self.frame))
+        cells: list[str] = self.frame[name].tolist()
         empty = [row for row, cell in zip(self.row_names, cells, strict=True) if not cell]
         if empty:
             raise UserError(
@@ -142,15 +142,14 @@ def read_table_file(
                 f"{path.name} cannot be read as a table: {error}. Put quotes around cells that "
                 "contain the delimiter or a line break."
             ) from None
-    frame.index = frame.index + 1
-    frame = frame[frame.apply(lambda column: [text != "" for text in texts_of(column)]).any(axis=1)]
+    frame = frame.map(text_of).set_axis(frame.index + 1)
+    frame = frame[(frame != "").any(axis=1)]
     if len(frame) < 2:
         raise UserError(f"{path} must have a header and at least one row.")
-    header = texts_of(frame.iloc[0])
-    named = [place for place, name in enumerate(header) if name]
-    _check_unique([header[place] for place in named])
-    frame = frame.iloc[1:, named].set_axis([header[place] for place in named], axis=1)
-    if len(named) < len(header):
+    header = frame.iloc[0].tolist()
+    frame = frame.iloc[1:].set_axis(header, axis=1).loc[:, [name != "" for name in header]]
+    _check_unique(list(frame))
+    if "" in header:
         notes.append("Columns without a name in the header are not used.")
     if delimiter == ";":  # the format of countries with decimal commas
         frame = _replace_decimal_commas(frame, notes)
@@ -195,10 +194,9 @@ def _replace_decimal_commas(frame: "pd.DataFrame", notes: list[str]) -> "pd.Data
     """Write points in columns where all cells are numbers, some of them with decimal commas."""
     changed = {}
     for name in frame:
-        texts = texts_of(frame[name])
-        numbers = [text for text in texts if text.lower() not in _MISSING]
+        numbers = [text for text in frame[name] if text.lower() not in _MISSING]
         if all(map(_DECIMAL_COMMA.fullmatch, numbers)) and any("," in text for text in numbers):
-            changed[name] = [text.replace(",", ".") for text in texts]
+            changed[name] = [text.replace(",", ".") for text in frame[name]]
     if changed:
         notes.append(f"Decimal commas are read as points in {', '.join(map(repr, changed))}.")
     return frame.assign(**changed)

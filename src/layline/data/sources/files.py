@@ -166,7 +166,7 @@ def read_table(
     The column ``id`` names the rows, and may be absent; those of ``drop`` are not used.
     """
     file = read_table_file(root, sheet, encoding)
-    names = [str(name) for name in file.frame]
+    names = list(file.frame)
     label, label_note = label_column(file, label)
     labels = file.read_column("label", label)
     words = file.read_optional("split", split)
@@ -175,10 +175,11 @@ def read_table(
     if groups is None:
         notes += suggest_group_columns(file, {label, split}, labels)
     id_column = None if id == "id" and id not in names else id
+    if id_column is not None:
+        check_known("id", id_column, names)
     unused = parse_names("drop", drop) if drop else ()
-    for option, name in [("id", id_column), *(("drop", name) for name in unused)]:
-        if name is not None:
-            check_known(option, name, names)
+    for name in unused:
+        check_known("drop", name, names)
     used = {label, split, group, *unused} - {id_column}
     frame = file.frame[[name for name in names if name not in used]]
     if set(frame) <= {id_column}:

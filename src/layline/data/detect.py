@@ -208,7 +208,7 @@ def describe_skipped(files: Iterable[str | Path]) -> str:
 
 def image_column(file: TableFile, folder: Path) -> str | None:
     """Find the column that names images: by the suffixes of its cells, else by its name."""
-    columns = {name: file.frame[name].head(_HEAD).tolist() for name in file.frame}
+    columns = {str(name): file.frame[name].head(_HEAD).tolist() for name in file.frame}
     named = {n for n in columns if _IMAGE_COLUMNS.fullmatch(re.sub(r"[\W_]", "", n.casefold()))}
     for name in sorted(columns, key=lambda name: name not in named):
         if sum(map(is_image, columns[name])) > len(columns[name]) / 2:

@@ -23,22 +23,6 @@ def test_a_damaged_outcome_is_missing(grid, tmp_path, text):
     assert store.frame([cell]).empty
 
 
-def test_two_folders_of_results_become_one(grid, tmp_path):
-    cells = grid.cells()
-    here, there = Store(tmp_path / "here"), Store(tmp_path / "there")
-    for store, own in ((here, cells[:2]), (there, cells[1:])):
-        for number, cell in enumerate(own):
-            finish(store, cell, seconds=float(number))
-    finish(there, cells[3], error="OSError: x", numbers={})
-    before = here.find(cells[1])
-    assert here.merge(there.folder) == 1
-    assert [here.is_done(cell) for cell in cells] == [True, True, True, False]
-    assert here.find(cells[1]) == before
-    assert here.merge(there.folder) == 0
-    with pytest.raises(ValueError, match="no finished runs"):
-        here.merge(tmp_path / "nowhere")
-
-
 @pytest.mark.parametrize(
     ("files", "fits"),
     [

@@ -124,7 +124,6 @@ def test_a_dry_run_lists_and_writes_nothing(bench, ratings, tmp_path):
         (["photo-quality", "--tune", "head.dim=3"], "needs a list"),
         (["--grid", "nowhere.toml"], "nowhere.toml"),
         (["photo-quality", "--set", "training.epoch=1"], "training.epoch"),
-        (["photo-quality", "--merge", "nowhere"], "no finished runs"),
     ],
 )
 def test_a_mistake_is_one_line(refused, tmp_path, monkeypatch, arguments, message):

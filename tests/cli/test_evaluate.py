@@ -55,7 +55,7 @@ def test_calibration_and_ranges_are_shown(layline, refused, graded_run, run):
 
 def test_a_cost_matrix_from_a_file(layline, graded_run, tmp_path):
     costs = tmp_path / "costs.csv"
-    costs.write_text(",0,1,2,3\n0,0,1,2,3\n1,1,0,1,2\n2,2,1,0,1\n3,3,2,1,0\n")
+    costs.write_text("0,1,2,3\n1,0,1,2\n2,1,0,1\n3,2,1,0\n")
     numbers = json.loads(layline("evaluate", graded_run, "--decode", costs, "--json").out)
     assert numbers["decode"] == "cost"
     assert numbers["cost"] == pytest.approx(numbers["mae"])

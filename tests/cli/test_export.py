@@ -70,7 +70,7 @@ def test_photographs_are_predicted_as_by_the_run(layline, run, photos, exported)
 
 
 @pytest.mark.parametrize(
-    "more", [(), ("--coverage", 0.8, "--by-class"), ("--review", "10%"), ("--decode", "mean")]
+    "more", [(), ("--coverage", 0.8, "--by-class"), ("--review", 0.1), ("--decode", "mean")]
 )
 def test_rows_are_predicted_as_by_the_run(layline, graded_run, grades, graded, more):
     own, other = (layline("predict", model, grades, *more) for model in (graded_run, graded[0]))
@@ -88,7 +88,7 @@ def test_torch_is_not_imported(photos, grades, exported, graded):
     )
     for model, samples in ((exported[0], photos), (graded[0], grades)):
         found = subprocess.run(
-            [sys.executable, "-c", code, "predict", str(model), str(samples), "--review", "10%"],
+            [sys.executable, "-c", code, "predict", str(model), str(samples), "--review", "0.1"],
             capture_output=True,
             text=True,
             check=False,

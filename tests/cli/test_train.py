@@ -177,14 +177,6 @@ def test_a_finished_run_is_not_overwritten(refused, photos, small, run):
     assert "exists and is not empty. Choose another folder" in refused(*arguments)
 
 
-def test_costs_with_names_need_the_order_of_the_classes(refused, photos, small, tmp_path):
-    costs = tmp_path / "costs.csv"
-    costs.write_text(",low,high,mid\nlow,0,1,1\nhigh,1,0,1\nmid,1,1,0\n")
-    train = ("train", photos, *small, "--decode", costs)
-    assert "--classes is needed" in refused(*train)
-    assert "low, mid, high" in refused(*train, "--classes", "low,mid,high")
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

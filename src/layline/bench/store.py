@@ -146,21 +146,6 @@ class Store:
         """Wait until no other process runs a cell, if the file system supports locks."""
         return _lock(self.folder / "cells" / f".{cell.key}.lock")
 
-    def merge(self, other: Path) -> int:
-        """Copy the finished cells of another folder that are missing here, and count them."""
-        places = sorted((other / "cells").glob(f"[!.]*/{_OUTCOME}"))
-        if not places:
-            raise UserError(f"{other} has no finished runs: no cells/*/{_OUTCOME}.")
-        copied = 0
-        for path in places:
-            own = self.folder / "cells" / path.parent.name
-            found, kept = _read(path), _read(own / _OUTCOME)
-            if found is not None and not found.error and (kept is None or kept.error):
-                shutil.rmtree(own, ignore_errors=True)
-                shutil.copytree(path.parent, own)
-                copied += 1
-        return copied
-
     def frame(self, cells: Iterable[Cell], decodings: Sequence[str] = ("mode",)) -> pd.DataFrame:
         """List the outcomes, one row per cell and decoding, without cells that have none."""
         others = ("epoch", "samples", "seconds", "key", "version", "error")

@@ -40,7 +40,6 @@ layline bench photo-quality --recipe paper,modern    compare recipes
 layline bench ratings.csv --baseline "sklearn.ensemble:HistGradientBoostingClassifier"
 layline bench --grid grid.toml --out results         a grid from a file, see docs/bench.md
 layline bench --out results                          resume a grid that was stopped
-layline bench --out results --merge other            use the runs of another machine
 """
 Text = str | None
 Texts = list[str] | None
@@ -101,10 +100,6 @@ def bench(
     keep_models: Annotated[
         bool, typer.Option("--keep-models", help="Keep the weights of every run.")
     ] = False,
-    merge: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="DIR", help="Copy the finished runs of another folder first."),
-    ] = None,
     latex: Latex = False,
     dry_run: DryRun = False,
     verify: Verify = None,
@@ -119,7 +114,7 @@ def bench(
     from layline.bench.store import GRID, Store
     from layline.bench.tables import make_tables, write_tables
     from layline.reports.bench import write_bench_figures, write_bench_report
-    from layline.training.callbacks import Reporter, amount
+    from layline.training.callbacks import Reporter
     from layline.utils.files import write_text
 
     load_plugins(plugins or ())
@@ -153,8 +148,6 @@ def bench(
         return
     store.check_folder()
     write_text(out / GRID, whole.to_toml())  # so that a killed grid can be resumed from it
-    for other in merge or []:
-        log(f"{amount(store.merge(other), 'run')} copied from {other}")
     options = {"jobs": jobs, "dask": dask, "keep_models": keep_models, "rerun": rerun}
     try:
         failed = run_cells(whole.tuning_cells(wanted), store, console, **options)

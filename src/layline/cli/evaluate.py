@@ -68,7 +68,6 @@ def evaluate(
     """Evaluate the best model of a run, on a split of its data or on other labelled data."""
     from rich.console import Console
 
-    from layline.model.model_file import load
     from layline.training.evaluate import evaluate as evaluate_run
 
     result = evaluate_run(
@@ -78,7 +77,7 @@ def evaluate(
         out=out,
         label=label,
         group=group,
-        decode=decode and read_decode(decode, lambda: load(run, plugins=plugins or ()).classes),
+        decode=decode and read_decode(decode),
         skip_unknown=skip_unknown,
         predictions=predictions,
         report=report,

@@ -1,13 +1,10 @@
 """What several commands share: options, their parsers, exit codes, and the table of metrics."""
 
 import csv
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-
-from layline.utils.validation import UserError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,7 +40,7 @@ Decode = Annotated[
     typer.Option(
         "--decode",
         help="Decoding: mode (highest accuracy), median (lowest MAE), mean, quadratic, or a CSV "
-        "file of costs with a row for each true class and a column for each decision.",
+        "file of costs, with a row for each true class and a column for each decision.",
     ),
 ]
 Verify = Annotated[
@@ -75,43 +72,12 @@ def read_settings(config: Path | None, set_: list[str] | None) -> dict[str, Any]
     return combine(written, parse_settings(set_ or []))
 
 
-def read_decode(text: str, classes: Callable[[], Sequence[str]]) -> "str | list[list[float]]":
-    """Return the name of a decoding, or the costs in a CSV file with or without class names.
-
-    ``classes`` returns the class names; it is called only if the file contains names.
-    """
+def read_decode(text: str) -> Any:
+    """Return the name of a decoding, or the cells of a CSV file of costs, not yet checked."""
     if not text.endswith(".csv"):
         return text
     with Path(text).expanduser().open(newline="", encoding="utf-8-sig") as file:
-        rows = [[cell.strip() for cell in row] for row in csv.reader(file) if row]
-    if rows and not _is_number(rows[0][0]):  # the corner of a table with names
-        header, *rows = rows
-        known = list(classes())
-        if header[1:] != known or [row.pop(0) for row in rows] != known:
-            raise UserError(
-                f"The first row and the first column of {text} must name the classes of the model, "
-                f"lowest first: {', '.join(known)}."
-            )
-    if not all(_is_number(cell) for row in rows for cell in row):
-        raise UserError(f"{text} must contain a square table of costs.")
-    return [[float(cell) for cell in row] for row in rows]
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def read_share(text: str) -> float:
-    """Parse a share such as ``20%`` or ``0.2``."""
-    number = text.strip().removesuffix("%")
-    share = float(number) / (100 if text.strip().endswith("%") else 1) if _is_number(number) else -1
-    if not 0 <= share <= 1:
-        raise UserError(f"review must be a share such as 20% or 0.2, got {text}.")
-    return share
+        return [row for row in csv.reader(file) if row]
 
 
 def show_numbers(numbers: dict[str, Any], console: "Console", folder: Path | None = None) -> None:

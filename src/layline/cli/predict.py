@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from layline.cli.options import Decode, Device, Plugins, read_decode, read_share
+from layline.cli.options import Decode, Device, Plugins, read_decode
 from layline.utils.files import check_output
 from layline.utils.validation import UserError
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """
 layline predict runs/photos-arc new-photos --out predictions.csv
-layline predict runs/photos-arc new-photos --coverage 0.9 --review 20%
+layline predict runs/photos-arc new-photos --coverage 0.9 --review 0.2
 layline predict model.safetensors a.jpg b.jpg --decode median
 layline predict model.onnx new-photos
 """
@@ -46,8 +46,10 @@ def predict(
         bool, typer.Option("--by-class", help="Guarantee the coverage in every class.")
     ] = False,
     review: Annotated[
-        str | None,
-        typer.Option(help="Share of samples to review, the least certain; 20% with --coverage."),
+        float | None,
+        typer.Option(
+            min=0, max=1, help="Share of samples to review, the least certain; 0.2 with --coverage."
+        ),
     ] = None,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Exit normally even if samples were left out.")
@@ -72,10 +74,10 @@ def predict(
     if out is not None:
         prediction_file.check_format(out)
         check_output(out, [path, *paths, decode or path])
-    share = prediction_file.REVIEW_SHARE if review is None else read_share(review)
+    share = prediction_file.REVIEW_SHARE if review is None else review
     model = _open(path, device, plugins or [])
     classes, calibration = model.classes, model.description.calibration
-    decoding = read_decode(decode, lambda: classes) if decode else None
+    decoding = read_decode(decode) if decode else None
     if coverage is not None:
         calibration.check(coverage, len(classes), by_class)
     given = [sys.stdin.buffer if each == "-" else each for each in paths]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from layline.cli.options import Decode, Device, Plugins, read_decode, read_share
+from layline.cli.options import Decode, Device, Plugins, read_decode
 from layline.serve import Limits
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """
 layline serve runs/photos-arc
-layline serve runs/photos-arc --port 8080 --coverage 0.95 --review 10%
+layline serve runs/photos-arc --port 8080 --coverage 0.95 --review 0.1
 curl -F file=@photo.jpg http://127.0.0.1:8000/predict
 """
 _CONNECTIONS = 100  # further ones are answered with 503
@@ -38,7 +38,8 @@ def serve(
     ] = None,
     decode: Decode = None,
     review: Annotated[
-        str | None, typer.Option(help="Share of samples that a person should check, such as 20%.")
+        float | None,
+        typer.Option(min=0, max=1, help="Share of samples that a person should check."),
     ] = None,
     max_mb: Annotated[float, typer.Option(help="Maximum megabytes of a request.")] = Limits.max_mb,
     max_pixels: Annotated[
@@ -57,7 +58,6 @@ def serve(
     There is no login, so the server listens on this machine only, unless --host is given.
     Ctrl-C or SIGTERM stops it after the requests under way are answered.
     """
-    from layline.model.model_file import load
     from layline.serve import create_app
     from layline.utils.registry import load_plugins
 
@@ -67,8 +67,8 @@ def serve(
         app = create_app(
             run,
             coverage=coverage,
-            decode=decode and read_decode(decode, lambda: load(run).classes),
-            review=None if review is None else read_share(review),
+            decode=decode and read_decode(decode),
+            review=review,
             device=device,
             limits=Limits(max_mb, max_pixels, max_files, max_rows, timeout),
             allowed_hosts=[*_find_hosts(host), *(allow_host or ())],

@@ -15,7 +15,6 @@ from layline.cli.options import (
     read_settings,
     show_numbers,
 )
-from layline.utils.validation import UserError
 
 if TYPE_CHECKING:
     from layline.training.config import Setting
@@ -71,7 +70,7 @@ def train(
     from layline.utils.devices import is_first_process
 
     if options["decode"] is not None:
-        options["decode"] = read_decode(options["decode"], lambda: _names(options["classes"]))
+        options["decode"] = read_decode(options["decode"])
     options["plugins"] = options["plugins"] or None
     settings = read_settings(config, set_)
     try:
@@ -83,15 +82,6 @@ def train(
         raise typer.Exit(INTERRUPTED) from None
     if is_first_process():
         show_numbers(run.metrics, Console(), run.folder)
-
-
-def _names(classes: str | None) -> list[str]:
-    if classes is None:
-        raise UserError(
-            "The file of --decode names the classes, so --classes is needed: list them, lowest "
-            "first, or remove the names from the file."
-        )
-    return [name.strip() for name in classes.split(",")]
 
 
 # The options of the settings are made when they are needed, because that imports PyTorch. Typer

@@ -14,9 +14,7 @@ from layline.reports.figures import (
     BINS,
     class_errors_figure,
     confusion_figure,
-    count_modes,
     error_sizes_figure,
-    modes_figure,
     reliability_bins,
     reliability_figure,
     roc_figure,
@@ -84,11 +82,3 @@ def test_the_roc_curve_shows_the_decisions():
     assert curve["x"] == row["curve"]["fpr"]
     assert point["x"] == [pytest.approx(1 - row["specificity"], abs=1e-5)]
     assert roc_figure(row | {"curve": None}) is None
-
-
-def test_one_peak_is_what_the_metric_calls_unimodal():
-    _, proba = random_proba(1, 9)
-    modes = count_modes(proba)
-    assert (modes == 1).mean() == pytest.approx(metrics.unimodality_rate(proba))
-    (bars,) = modes_figure(modes)["data"]
-    assert sum(bars["customdata"]) == len(proba)

@@ -13,7 +13,6 @@ from jaxtyping import Float, Int
 from layline.metrics import BINS, calibration_gaps
 from layline.reports import HOVER, plot_text
 
-_TOLERANCE = 1e-7  # predictions are written with eight digits
 # A table of more classes has no room for counts, shares or similarities in its cells.
 MOST_WITH_COUNTS = 16
 MOST_WITH_SHARES = 8
@@ -213,35 +212,26 @@ def error_sizes_figure(confusion: Int[np.ndarray, "K K"]) -> Figure:
     """Draw the share of samples by how many ranks they are off."""
     ranks = np.arange(len(confusion))
     distances = np.abs(ranks[:, None] - ranks).ravel()
-    counts = np.trim_zeros(np.bincount(distances, weights=confusion.ravel()), "b")
-    hover, axis = "%{x} off", "|error| in ranks"
-    return _share_bars(counts.astype(int), 0, "How many ranks off", axis, hover)
-
-
-def _share_bars(
-    counts: Int[np.ndarray, " numbers"], first: int, title: str, axis: str, hover: str
-) -> Figure:
-    """Draw the share of samples that have each whole number, from ``first``."""
+    counts = np.trim_zeros(np.bincount(distances, weights=confusion.ravel()), "b").astype(int)
     shares = counts / max(counts.sum(), 1)
+    few = len(counts) <= 12
     bars = {
         "type": "bar",
-        "x": list(range(first, first + len(counts))),
+        "x": list(range(len(counts))),
         "y": _rounded(shares),
         "width": 0.7,
         "customdata": counts.tolist(),
-        "text": [f"{share:.1%}" for share in shares] if len(counts) <= 10 else None,
+        "text": [f"{share:.1%}" for share in shares] if few else None,
         "textposition": "outside",
         "cliponaxis": False,
-        "hovertemplate": f"{hover}: %{{customdata}} samples, %{{y:.1%}}<extra></extra>",
+        "hovertemplate": "%{x} off: %{customdata} samples, %{y:.1%}<extra></extra>",
         "marker": {"color": "@accent"},
     }
-    xaxis = _titled(axis, showgrid=False, tickformat="d")
-    if len(counts) <= 12:
-        xaxis["dtick"] = 1
-    if len(counts) < 3:
-        xaxis["range"] = [first - 0.6, first + 2.6]
+    xaxis = _titled("|error| in ranks", showgrid=False, tickformat="d")
+    if few:
+        xaxis |= {"dtick": 1, "range": [-0.6, max(len(counts), 3) - 0.4]}
     yaxis = {"tickformat": ".0%", "range": [0, 1.12 * float(shares.max(initial=0.01))]}
-    return _figure([bars], title, xaxis=xaxis, yaxis=yaxis)
+    return _figure([bars], "How many ranks off", xaxis=xaxis, yaxis=yaxis)
 
 
 def class_rates_figure(rows: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> Figure:
@@ -379,23 +369,6 @@ def reliability_bins(
         means = np.bincount(place, weights=proba.max(axis=1), minlength=BINS) / counts
         gap = np.bincount(place, weights=gaps, minlength=BINS) / counts
     return counts, means, means + gap
-
-
-def count_modes(proba: Float[np.ndarray, "n K"]) -> Int[np.ndarray, " n"]:
-    """Count the peaks of each distribution: one, and one more for each rise after a fall."""
-    modes = np.ones(len(proba), dtype=np.int64)
-    falling = np.zeros(len(proba), dtype=bool)
-    for step in np.diff(proba, axis=1).T:
-        rises, falls = step > _TOLERANCE, step < -_TOLERANCE
-        modes += falling & rises
-        falling = (falling & ~rises) | falls
-    return modes
-
-
-def modes_figure(modes: Int[np.ndarray, " n"]) -> Figure:
-    """Draw the share of samples by the number of peaks."""
-    title, axis = "Peaks of the predicted distributions", "number of peaks"
-    return _share_bars(np.bincount(modes)[1:], 1, title, axis, "peaks %{x}")
 
 
 # --- proxies

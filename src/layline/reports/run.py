@@ -147,12 +147,11 @@ def write_run_report(run: Path, out: Path) -> None:
 def render_run(run: RunRecord) -> str:
     """Make the page of a run."""
     numbers = run.numbers
-    modes = draw.count_modes(run.proba)
     curve = referral(run.ranks, run.predicted, run.proba, points=_REFERRAL_POINTS)["curve"]
     curves = {key: draw.referral_figure(curve, key) for key in ("error", "mae")}
     thresholds = [draw.roc_figure(row) for row in numbers["thresholds"]]
     first = len(run.classes) // 2
-    figures = _figures(run) | {"referral": curves["error"], "modes": draw.modes_figure(modes)}
+    figures = _figures(run) | {"referral": curves["error"]}
     if thresholds[first - 1] is not None:
         figures["roc"] = thresholds[first - 1]
     cases = {"curves": curves, "coverage": curve["coverage"], "samples": len(run.ranks)}
@@ -173,7 +172,6 @@ def render_run(run: RunRecord) -> str:
         facts=_facts(run),
         decoded=[METRICS[key] for key in _DECODED],
         figures=figures,
-        examples=_least_unimodal(run, modes),
     )
 
 
@@ -232,24 +230,6 @@ def threshold_tables(run: RunRecord) -> list[dict[str, Any]]:
             rates.append({"name": title, "words": words, "value": value, "interval": interval})
         tables.append({"from": name, "positives": row["positives"], "rates": rates})
     return tables
-
-
-def _least_unimodal(run: RunRecord, modes: Any) -> list[dict[str, Any]]:
-    """Give the three samples with the largest rises of probability outside the main peak."""
-    steps = np.diff(run.proba, axis=1)
-    after = np.arange(steps.shape[1]) >= run.proba.argmax(axis=1)[:, None]
-    rises = np.maximum(np.where(after, steps, -steps), 0).sum(axis=1)
-    return [
-        {
-            "name": run.names[index],
-            "true": int(run.ranks[index]),
-            "predicted": int(run.predicted[index]),
-            "probabilities": run.proba[index].tolist(),
-            "peaks": int(modes[index]),
-        }
-        for index in np.argsort(-rises, kind="stable")[:3]
-        if modes[index] > 1
-    ]
 
 
 def _facts(run: RunRecord) -> list[tuple[str, str]]:

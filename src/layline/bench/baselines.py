@@ -123,11 +123,7 @@ def baseline_config(config: Config) -> Config:
 
 
 def fit_baseline(
-    baseline: Baseline,
-    config: Config,
-    folder: RunFolder,
-    console: Console,
-    command: Sequence[str] = (),
+    baseline: Baseline, config: Config, folder: RunFolder, console: Console, command: Sequence[str]
 ) -> dict[str, Any]:
     """Fit a baseline to the data of a run, test it, and return the numbers of ``test.json``."""
     run = prepare_run(config, make_accelerator(config, is_for_tables(config)), Reporter(console))

@@ -17,7 +17,7 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Self
+from typing import Any
 
 import joblib
 import torch
@@ -89,42 +89,38 @@ def run_grid(
             command = (Path(sys.argv[0]).name, *sys.argv[1:])
             place = store.folder.resolve()
             job = Job(place, keep_models, command, 0 if dask else os.getpid())
-            with _backend(dask, todo, jobs) as workers, _Stop(place) as stop:
+            with _backend(dask, todo, jobs) as workers, _stop_on_signals(place / _STOP) as stop:
                 _Queue(store, job, workers, stop, log, len(distinct), before).run(todo)
     return [cell for cell in distinct if not store.is_done(cell)]
 
 
-class _Stop:
-    """Turn signals into a request to stop; a second one, or a long wait, interrupts at once."""
+@contextmanager
+def _stop_on_signals(file: Path) -> Iterator[threading.Event]:
+    """Yield an event that a signal sets; a second one, or a long wait, interrupts at once."""
+    stop = threading.Event()
+    timer = threading.Timer(GRACE, signal.raise_signal, [signal.SIGINT])
+    timer.daemon = True
 
-    def __init__(self, folder: Path) -> None:
-        self._file, self._before = folder / _STOP, dict[int, Any]()
-        self._timer = threading.Timer(GRACE, signal.raise_signal, [signal.SIGINT])
-        self._timer.daemon = True
-        self.requested = False
-
-    def request(self, number: int = 0, frame: FrameType | None = None) -> None:
-        """Tell all workers to save and stop."""
-        if self.requested:
+    def request(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
             raise KeyboardInterrupt
-        self.requested = True
-        self._file.touch()
-        self._timer.start()
+        stop.set()
+        file.touch()  # the workers look for it
+        timer.start()
 
-    def __enter__(self) -> Self:
-        for number in (signal.SIGINT, *SHUTDOWN_SIGNALS):
-            self._before[number] = signal.signal(number, signal.SIG_IGN)
-        # joblib's tracker inherits SIG_IGN: if a signal to all processes of the group killed it,
-        # joblib would wait for ever
-        resource_tracker.ensure_running()
-        for ignored in self._before:
-            signal.signal(ignored, self.request)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
-        self._file.unlink(missing_ok=True)
-        for number, handler in self._before.items():
+    signals = (signal.SIGINT, *SHUTDOWN_SIGNALS)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in signals}
+    # joblib's tracker inherits SIG_IGN: if a signal to all processes of the group killed it, joblib
+    # would wait for ever
+    resource_tracker.ensure_running()
+    for number in signals:
+        signal.signal(number, request)
+    try:
+        yield stop
+    finally:
+        timer.cancel()
+        file.unlink(missing_ok=True)
+        for number, handler in before.items():
             signal.signal(number, handler)
 
 
@@ -155,7 +151,7 @@ class _Queue:
     store: Store
     job: Job
     jobs: int
-    stop: _Stop
+    stop: threading.Event
     log: Reporter
     total: int
     before: int
@@ -180,12 +176,12 @@ class _Queue:
                         raise
                     for cell in unfinished:
                         self._run_alone(cell)
-                if self.stop.requested:
+                if self.stop.is_set():
                     raise KeyboardInterrupt
 
     def _run_alone(self, cell: Cell) -> None:
         try:
-            if not self.stop.requested:
+            if not self.stop.is_set():
                 self._run_parallel([cell], 2)  # 1 would run in this process
         except WorkerDied:
             self._record(cell, Outcome(cell.key, error=_DEATH))

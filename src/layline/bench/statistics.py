@@ -159,9 +159,7 @@ def student_interval(values: Float[np.ndarray, " n"]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def intervals(
-    frame: pd.DataFrame, metric: str, decode: str, *, pooled: bool = False
-) -> pd.DataFrame:
+def intervals(frame: pd.DataFrame, metric: str, decode: str, pooled: bool = False) -> pd.DataFrame:
     """Compute Student's 95 % interval of the mean over seeds of every method.
 
     If ``pooled``, values are first averaged over data sets, for each seed that finished on all of

@@ -31,8 +31,7 @@ GRID, RESULTS, ENVIRONMENT = "grid.toml", "results.csv", "environment.json"
 RUNNING = "running"  # has the process of a cell that is not finished
 _OUTCOME = "outcome.json"
 _RANGES = 0.9  # the coverage of the ranges whose width is recorded
-_OF_RANGES = ("range_width", "range_coverage")
-_NUMBERS = (*RANK_METRICS, *PROBABILITY_METRICS, *_OF_RANGES, "criterion")
+_NUMBERS = (*RANK_METRICS, *PROBABILITY_METRICS, "range_width", "range_coverage", "criterion")
 # The parts of a run's environment.json that its outcome repeats.
 _ENVIRONMENT = (
     *("command", "layline", "commit", "torch", "numpy", "torchvision", "timm", "python"),
@@ -64,7 +63,7 @@ class Outcome:
         same = {name: test[name] for name in PROBABILITY_METRICS}
         for each in test.get("ranges", []):
             if each["coverage"] == _RANGES:
-                same |= dict(zip(_OF_RANGES, (each["width"], each["measured"]), strict=True))
+                same |= {"range_width": each["width"], "range_coverage": each["measured"]}
         numbers = {
             decoding: {name: values[name] for name in RANK_METRICS} | same
             for decoding, values in test["by_decoding"].items()

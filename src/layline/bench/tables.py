@@ -67,6 +67,7 @@ class Column:
         return f"+{text}" if (signed or self.form == "signed") and float(text) > 0 else text
 
 
+Entries = Mapping[str, Entry]  # of a column, by row
 _RANK = Column("Mean rank", digits=2, lower_is_better=True)
 
 
@@ -83,11 +84,7 @@ class Table:
 
     @classmethod
     def of_columns(
-        cls,
-        caption: str,
-        rows: Sequence[str],
-        columns: Mapping[Column, Mapping[str, Entry]],
-        **others: Any,
+        cls, caption: str, rows: Sequence[str], columns: "Mapping[Column, Entries]", **others: Any
     ) -> Self:
         """Make a table from the entries of each column, by row, and mark the best."""
         marked = [

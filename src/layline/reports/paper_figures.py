@@ -18,7 +18,7 @@ from layline.bench.grid import Cell
 from layline.bench.paper import Preset, Reproduction, read_snapshots
 from layline.bench.statistics import METRICS, cliques, critical_difference
 from layline.bench.store import Store
-from layline.bench.tables import Entry, write_tables
+from layline.bench.tables import write_tables
 from layline.training.report_data import Snapshot
 from layline.utils.files import atomic_write, write_text
 from layline.utils.validation import require
@@ -39,12 +39,8 @@ _LOGARITHMIC = 16  # use a logarithmic axis if the last value is more than this 
 
 def new_figure(width: float, height: float) -> "Figure":
     """Make an empty figure, sized in inches, without a window or global state."""
-    require("matplotlib", extra="report", needed_by="a picture")
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
+    matplotlib = require("matplotlib.figure", extra="report", needed_by="a picture")
+    figure: Figure = matplotlib.Figure(figsize=(width, height), layout="constrained")
     return figure
 
 
@@ -64,13 +60,11 @@ def write_reproduction(
     latex: bool = False,
 ) -> None:
     """Write the table, the figure if it is one, and the numbers of every run."""
-    frame, title = store.frame(cells), reproduction.title
+    frame = store.frame(cells)
     write_tables(folder, {"table": reproduction.table(frame, preset)}, latex)
     write_text(folder / "cells.csv", frame.to_csv(index=False, lineterminator="\n"))
     if reproduction.values:
-        curves = reproduction.curves(frame)
-        figure = draw_curves(curves, reproduction.symbol, title, reproduction.drawn)
-        save_figure(figure, folder / "figure")
+        save_figure(draw_curves(reproduction, frame), folder / "figure")
     elif reproduction.layouts:
         methods = {
             cell.labels["method"]: read_snapshots(store.run_folder(cell))
@@ -78,19 +72,15 @@ def write_reproduction(
             if store.is_done(cell)
         }
         if methods:
-            correct = draw_layouts(methods, f"{title}\ncorrectly classified", False)
+            correct = draw_layouts(methods, f"{reproduction.title}\ncorrectly classified", False)
             save_figure(correct, folder / "figure")
-            everything = draw_layouts(methods, f"{title}\nall samples", True)
+            everything = draw_layouts(methods, f"{reproduction.title}\nall samples", True)
             save_figure(everything, folder / "figure-all")
 
 
-def draw_curves(
-    curves: Mapping[str, Mapping[str, Mapping[float, Entry]]],
-    symbol: str,
-    title: str,
-    metrics: Sequence[str],
-) -> "Figure":
-    """Draw points by method, metric and value of a setting; a second metric on the right axis."""
+def draw_curves(reproduction: Reproduction, frame: pd.DataFrame) -> "Figure":
+    """Draw metrics over the values of a setting; a second metric on the right axis."""
+    curves, metrics = reproduction.curves(frame), reproduction.drawn
     figure = new_figure(6.4, 4.4)
     left = figure.add_subplot()
     axes = [left, *(left.twinx() for _ in metrics[1:])]
@@ -118,9 +108,9 @@ def draw_curves(
         left.set_xscale("log", base=2)
     left.set_xticks(ticks, [f"{x:g}" for x in ticks])
     left.minorticks_off()
-    left.set_xlabel(symbol)
+    left.set_xlabel(reproduction.symbol)
     left.grid(visible=True, axis="y", color="0.9", linewidth=0.7)
-    left.set_title(title, fontsize=11)
+    left.set_title(reproduction.title, fontsize=11)
     handles = [handle for axis in axes for handle in axis.get_legend_handles_labels()[0]]
     figure.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
     return figure
@@ -134,8 +124,6 @@ def draw_layouts(
     figure = new_figure(3.0 * columns, 2.8 * len(methods) + 0.5)
     axes = figure.subplots(len(methods), columns, squeeze=False)
     for line, (name, snapshots) in zip(axes, methods.items(), strict=True):
-        for axis in line[len(snapshots) :]:
-            axis.set_visible(False)
         for axis, (label, shot) in zip(line, snapshots.items(), strict=False):
             correct = shot.ranks == shot.predicted
             count = 1 + int(max(shot.ranks.max(), shot.predicted.max()))

@@ -50,16 +50,11 @@ def compare(
     others = [_align_samples(first, other) for other in others]
     records = (first, *others)
     groups = next((run.groups for run in records if run.groups is not None), None)
+    options: dict[str, Any] = {"groups": groups, "draws": draws, "seed": seed}
     pairs = []
     for other in others:
-        result = paired_differences(
-            first.ranks,
-            (first.predicted, first.proba),
-            (other.predicted, other.proba),
-            groups=groups,
-            draws=draws,
-            seed=seed,
-        )
+        one, two = (first.predicted, first.proba), (other.predicted, other.proba)
+        result = paired_differences(first.ranks, one, two, **options)
         units, over = result.pop("units"), result.pop("over")
         pairs.append({"first": first.name, "second": other.name, **result, **_count(first, other)})
     rows = [(pairs[0], "first"), *((pair, "second") for pair in pairs)]

@@ -188,19 +188,11 @@ def class_errors_figure(confusion: Int[np.ndarray, "K K"], classes: Sequence[str
     total = (confusion * np.abs(ranks[:, None] - ranks)).sum(axis=1)
     few = len(classes) <= MOST_WITH_COUNTS
     means = [round(t / n, 4) if n else None for t, n in zip(total.tolist(), support, strict=True)]
-    bars = {
-        "type": "bar",
-        "x": ranks.tolist(),
-        "y": means,
-        "customdata": [[plot_text(c, HOVER), n] for c, n in zip(classes, support, strict=True)],
-        "hovertemplate": "%{customdata[0]}<br>MAE %{y:.3f}, %{customdata[1]} samples"
-        "<extra></extra>",
-        "marker": {"color": "@accent"},
-        "text": [f"n={n}" for n in support] if few else None,
-        **{"textposition": "outside", "cliponaxis": False, "constraintext": "none"},
-    }
+    custom = [[plot_text(c, HOVER), n] for c, n in zip(classes, support, strict=True)]
+    texts = [f"n={n}" for n in support] if few else None
+    hover = "%{customdata[0]}<br>MAE %{y:.3f}, %{customdata[1]} samples"
     return _figure(
-        [bars],
+        [_bars(ranks.tolist(), means, texts, custom, hover)],
         "Mean absolute error by true class",
         xaxis={**_class_axis(classes), "showgrid": False},
         yaxis={"rangemode": "tozero"},
@@ -215,23 +207,24 @@ def error_sizes_figure(confusion: Int[np.ndarray, "K K"]) -> Figure:
     counts = np.trim_zeros(np.bincount(distances, weights=confusion.ravel()), "b").astype(int)
     shares = counts / max(counts.sum(), 1)
     few = len(counts) <= 12
-    bars = {
-        "type": "bar",
-        "x": list(range(len(counts))),
-        "y": _rounded(shares),
-        "width": 0.7,
-        "customdata": counts.tolist(),
-        "text": [f"{share:.1%}" for share in shares] if few else None,
-        "textposition": "outside",
-        "cliponaxis": False,
-        "hovertemplate": "%{x} off: %{customdata} samples, %{y:.1%}<extra></extra>",
-        "marker": {"color": "@accent"},
-    }
+    texts = [f"{share:.1%}" for share in shares] if few else None
+    hover = "%{x} off: %{customdata} samples, %{y:.1%}"
+    places = list(range(len(counts)))
+    bars = _bars(places, _rounded(shares), texts, counts.tolist(), hover) | {"width": 0.7}
     xaxis = _titled("|error| in ranks", showgrid=False, tickformat="d")
     if few:
         xaxis |= {"dtick": 1, "range": [-0.6, max(len(counts), 3) - 0.4]}
     yaxis = {"tickformat": ".0%", "range": [0, 1.12 * float(shares.max(initial=0.01))]}
     return _figure([bars], "How many ranks off", xaxis=xaxis, yaxis=yaxis)
+
+
+def _bars(
+    x: list[int], y: list[Any], texts: list[str] | None, custom: list[Any], hover: str
+) -> Figure:
+    texts_above = {"text": texts, "textposition": "outside", "constraintext": "none"}
+    style = {"marker": {"color": "@accent"}, "cliponaxis": False, **texts_above}
+    values = {"x": x, "y": y, "customdata": custom, "hovertemplate": f"{hover}<extra></extra>"}
+    return {"type": "bar", **values, **style}
 
 
 def class_rates_figure(rows: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> Figure:

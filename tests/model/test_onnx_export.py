@@ -141,3 +141,8 @@ def test_a_graph_that_differs_is_not_written(monkeypatch, tmp_path, place):
     with pytest.raises(ValueError, match="does not compute what the model does"):
         export(small_model(calibration=calibrated()), tmp_path / "model.onnx")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plain_module_is_refused(tmp_path):
+    with pytest.raises(layline.UserError, match=r"got Linear.*torch\.onnx\.export"):
+        layline.export(torch.nn.Linear(2, 2), tmp_path / "m.onnx")

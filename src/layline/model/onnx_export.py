@@ -70,8 +70,14 @@ def export(
         raise UserError(f"out must end in .onnx, got {out}")
     for library in ("onnx", "onnxscript", "onnxruntime"):
         require(library, extra="export", needed_by="export")
-    path: Any = getattr(run, "folder", run)
-    model = run if isinstance(run, OrdinalModel) else load(path, plugins=plugins)
+    model = getattr(run, "folder", run)
+    if isinstance(model, str | Path):
+        model = load(model, plugins=plugins)
+    if not isinstance(model, OrdinalModel):
+        raise UserError(
+            f"run must be a run, a model file or a loaded model, got {type(run).__name__}. Export "
+            "your own modules with torch.onnx.export."
+        )
     method = model.description.method
     if method in HEADS and not HEADS[method].exports:
         raise UserError(f"The method {method} cannot be exported: ONNX lacks an operation of it.")

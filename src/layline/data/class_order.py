@@ -37,7 +37,8 @@ _RANGE = re.compile(
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _NUMBER_INSIDE = re.compile(rf"({_N})", re.ASCII)
 _LEADING = re.compile(r"(\d+(?:\.\d+)?)[\W_]+[^\W\d_]\D*", re.ASCII)
-_ROMAN = re.compile(r"(?=[ivx])(x{0,3})(ix|iv|v?i{0,3})")
+_ONES = ("", "i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix")
+_ROMAN = ["0", *(ten + one for ten in ("", "x", "xx", "xxx") for one in _ONES if ten + one)]
 _SIGNS = str.maketrans({"–": "-", "—": "-", "−": "-", "≤": "<=", "≥": ">="})
 
 
@@ -69,8 +70,7 @@ def known_order(names: Collection[str]) -> tuple[list[str], str] | None:
     for find_keys, reason in _RULES:
         keys = find_keys(names)
         if keys is not None and len(set(keys)) == len(names):
-            place = dict(zip(names, keys, strict=True))
-            ordered = sorted(names, key=place.__getitem__)
+            ordered = [name for _, name in sorted(zip(keys, names, strict=True))]
             return ordered, reason or f"the known scale {' < '.join(ordered)}"
     return None
 
@@ -112,14 +112,11 @@ def _by_leading_number(names: Sequence[str]) -> list[float] | None:
 
 
 def _by_roman_numeral(names: Sequence[str]) -> list[int] | None:
-    """Return numerals up to 39; a single letter alone, such as X, may be anything."""
-    numerals = _without_shared_words(names)
-    if not all(word == "0" or _ROMAN.fullmatch(word) for word in numerals):
+    """Return numerals up to 39; single letters alone, such as X, may be anything."""
+    words = _without_shared_words(names)
+    if max(map(len, words)) == 1 or not {*words} <= {*_ROMAN}:
         return None
-    if not any(len(word) > 1 for word in numerals):
-        return None
-    digits = [[{"i": 1, "v": 5, "x": 10}.get(letter, 0) for letter in word] for word in numerals]
-    return [sum(-a if a < b else a for a, b in pairwise([*each, 0])) for each in digits]
+    return [_ROMAN.index(word) for word in words]
 
 
 def _by_scale(names: Sequence[str]) -> list[int] | None:

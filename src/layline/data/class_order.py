@@ -4,9 +4,9 @@ A wrong order trains without an error, so only clear cases are accepted:
 
 1. names that are numbers, or that differ in one number only: "grade 3", "1930s", "Q1";
 2. ranges of numbers that do not overlap: "0-2", "(10, 20]", "<20", "54-up", "60+ years";
-3. names that begin with a number of their own: "1-poor", "2-fair";
+3. names that begin with different numbers: "1-poor", "2-fair";
 4. Roman numerals: "stage I", "stage II";
-5. names that all have a place of their own on one of the scales of ``scales.txt``.
+5. names that have different places on one of the scales of ``scales.txt``.
 
 Case, separators, plurals and words that all names share ("low risk", "high risk") are ignored on a
 scale. Two names with the same place on it ("medium" and "moderate") leave the order open.
@@ -120,7 +120,7 @@ def _by_roman_numeral(names: Sequence[str]) -> list[int] | None:
 
 
 def _by_scale(names: Sequence[str]) -> list[int] | None:
-    """Return the places on the first scale that has a place of its own for each of the names."""
+    """Return the places on the first scale on which all names have different places."""
     for texts in ([_words(name) for name in names], _without_shared_words(names)):
         for scale in scales():
             found = [_place_on(scale, text) for text in texts]

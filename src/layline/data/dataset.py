@@ -126,8 +126,8 @@ class Dataset:
         for name, index in self.splits.by_name().items():
             if len(index) == 0:
                 raise UserError(f"The {name} split is empty. Add data, or choose another split.")
-        counts = np.bincount(self.ranks[self.splits.train], minlength=len(self.classes))
-        absent = [name for name, count in zip(self.classes, counts, strict=True) if count == 0]
+        present = np.unique(self.ranks[self.splits.train])
+        absent = [name for rank, name in enumerate(self.classes) if rank not in present]
         if absent and not self.fixed_classes:
             raise UserError(
                 f"There are no training samples of {', '.join(absent)}. Add some, or set classes."

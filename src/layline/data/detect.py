@@ -1,7 +1,7 @@
 """Detect what a path contains: images, the source that reads it, columns of labels and groups.
 
-A model that meets a patient again in the test split looks better than it is. If no groups are given
-and a column or the file names look like patients, subjects or cases, a note says so.
+Results are too good if a patient is in training and in test. Therefore Layline warns if no groups
+are given and a column or the file names look like patients, subjects or cases.
 """
 
 import os
@@ -252,7 +252,7 @@ def label_column(
 ) -> tuple[str, tuple[str, ...]]:
     """Find the column of the labels, with a note if it is not the one named.
 
-    Only the default may stand for another: one of a usual name, or the only one not in ``others``.
+    Only the default is replaced: by a column with a usual name, or the only one not in ``others``.
     """
     names = list(file.frame)
     if wanted in names or wanted != "label":

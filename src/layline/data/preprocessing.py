@@ -72,7 +72,7 @@ class ImagePreprocessing:
         return cropped
 
     def square(self, pixels: Pixels) -> Pixels:
-        """Do the same as :meth:`for_testing` without torch, but for rounding: (size, size, 3)."""
+        """Do what :meth:`for_testing` does, up to rounding, without torch: (size, size, 3)."""
         from PIL import Image
 
         rows = columns = self.resize

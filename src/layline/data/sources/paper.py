@@ -10,10 +10,10 @@ No folder, and so no person, is both in test and elsewhere. Validation is drawn 
 training folds, so it shares people, and a few images, with training.
 
 **Image Aesthetics** (Schifanella, Redi and Aiello, 2015): Flickr photographs scored by people. The
-rank is the integer part of the median score, minus one. Each of the four categories is a data set
-of its own: 5 % of it, rounded up, are drawn for validation and 20 %, rounded up, for test; the
-number of the partition, 0 to 4, is the seed. Photographs that are no longer available are dropped
-before the draw.
+rank is the integer part of the median score, minus one. The four categories are separate data sets.
+In each, 5 % are drawn for validation and 20 % for test, both rounded up; the number of the
+partition, 0 to 4, is the seed. Photographs that are no longer available are dropped before the
+draw.
 """
 
 import csv

@@ -4,6 +4,7 @@ import json
 import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -31,8 +32,8 @@ def other(tmp_path_factory):
     x = rng.normal(0.2, 1.1, size=(90, 3))
     labels = np.digitize(x[:, 0] + 0.3 * x[:, 1], [-1, 0.2])
     path = tmp_path_factory.mktemp("table") / "other.csv"
-    lines = [f"{k},{c!r},{a!r},{b!r}" for (a, b, c), k in zip(x.tolist(), labels, strict=True)]
-    path.write_text("\n".join(["label,c,a,b", *lines]))
+    frame = pd.DataFrame({"label": labels, "c": x[:, 2], "a": x[:, 0], "b": x[:, 1]})
+    frame.to_csv(path, index=False)
     return path
 
 
@@ -116,7 +117,7 @@ def test_data_that_do_not_fit_are_refused(command, first, other, photographs, tm
     text, path = other.read_text(), tmp_path / "data.csv"
     path.write_text(text.replace("label,c,a,b", "label,c,a,d"))
     assert "'b'" in error(command("train", path, "--init-from", first, *SMALL))
-    path.write_text(text + "\nseven,1,2,3")
+    path.write_text(text + "seven,1,2,3")
     assert "seven" in error(command("train", path, "--init-from", first, *SMALL))
     skipped = ("--skip-unknown", *SMALL, "--out", tmp_path / "run")
     assert command("train", path, "--init-from", first, *skipped).exit_code == 0

@@ -1,8 +1,8 @@
 """A run is a straight line: each stage happens once, and few files of the package take part."""
 
 import shutil
-import subprocess
 import sys
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -49,40 +49,16 @@ def test_each_stage_happens_once(counted, photographs, tmp_path, network):
     elsewhere.assert_not_called()
 
 
-PROGRAM = """
-import json, sys
-from pathlib import Path
-import layline
-from layline.cli import app
-
-package, used = str(Path(layline.__file__).parent), set()
-
-def watch(frame, event, argument):
-    name = frame.f_code.co_filename
-    if name.startswith(package) and name.endswith(".py"):
-        used.add(name)
-
-def run(out):
-    app([*sys.argv[1:], "--out", out], standalone_mode=False)
-
-run("first")  # everything is imported now
-sys.settrace(watch)
-run("second")
-sys.settrace(None)
-print("\\n".join(sorted(used)))
-"""
-
-
-def test_few_files_take_part_in_a_run(photographs, tmp_path):
+def test_few_files_take_part_in_a_run(command, photographs, tmp_path):
     """Counted are files of the package in which a function is called, without imports."""
-    options = ["--dim", "4", "--epochs", "1", "--workers", "0", "--backbone", "convnet"]
-    made = subprocess.run(
-        [sys.executable, "-c", PROGRAM, "train", str(photographs), *options],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
-    assert made.returncode == 0, made.stderr
-    files = [line for line in made.stdout.splitlines() if line.endswith(".py")]
+    options = ("--dim", 4, "--epochs", 1, "--workers", 0, "--backbone", "convnet")
+    used, before = set(), sys.gettrace()
+    assert command("train", photographs, *options, "--out", tmp_path / "first").exit_code == 0
+    sys.settrace(lambda frame, *_: used.add(frame.f_code.co_filename))  # all is imported now
+    try:
+        command("train", photographs, *options, "--out", tmp_path / "second")
+    finally:
+        sys.settrace(before)
+    package = str(Path(layline.__file__).parent)
+    files = sorted(name for name in used if name.startswith(package) and name.endswith(".py"))
     assert 20 < len(files) <= 55, "\n".join(files)

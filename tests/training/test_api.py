@@ -134,7 +134,6 @@ def test_a_stop_is_a_keyboard_interrupt_that_says_how_to_resume(photos, tmp_path
         ({"source": "no/such"}, "no/such"),
         ({"source": "photo-quality", "epoks": 3}, "'epoks'.*epochs"),
         ({"source": "photo-quality", "metric": "f1"}, "training.metric: .*'f1'"),
-        ({"source": "photo-quality", "class_weight": "even"}, "class_weight"),
         ({"source": "photo-quality", "settings": {"oops": 1}}, "oops: unknown setting"),
         ({"source": "photo-quality", "size": 10**6}, "data.size: .*less than or equal"),
         ({"source": "photo-quality", "resume": "run"}, "resume takes neither source nor out"),

@@ -127,7 +127,6 @@ def _make_option(setting: "Setting") -> inspect.Parameter:
     option = typer.Option(
         flag,
         help=setting.help,
-        metavar="|".join(setting.choices) or None,
         rich_help_panel=setting.panel,
         show_default=_describe_default(setting) or False,
     )

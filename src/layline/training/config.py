@@ -282,38 +282,29 @@ class Setting:
     name: str  # as an argument of layline.train; the option is --name
     path: str  # such as training.learning_rate
     help: str
-    kind: type = str  # int, float, bool, list or str
-    choices: tuple[str, ...] = ()  # if they are fixed
+    kind: type = str  # how the command line reads it: int, float, bool, list or str
     default: Any = None
     panel: str | None = DATA  # None if it has no option of its own
 
 
 def _walk(section: type[Section], prefix: str = "") -> Iterator[Setting]:
     for key, field in section.model_fields.items():
-        inner = _section_of(field.annotation)
+        kinds = (field.annotation, *get_args(field.annotation))
+        inner = next((k for k in kinds if isinstance(k, type) and issubclass(k, Section)), None)
         if inner is not None:
             yield from _walk(inner, f"{prefix}{key}.")
         elif isinstance(field.json_schema_extra, dict):
             about: Any = field.json_schema_extra
             name, default = about["name"] or key, None if field.is_required() else field.default
-            kind, choices = _kind_of(field.annotation)
-            text = str(field.description)
-            yield Setting(name, prefix + key, text, kind, choices, default, about["panel"])
+            text, kind = str(field.description), _kind_of(field.annotation)
+            yield Setting(name, prefix + key, text, kind, default, about["panel"])
 
 
-def _section_of(annotation: Any) -> type[Section] | None:
-    kinds = (annotation, *get_args(annotation))
-    return next((k for k in kinds if isinstance(k, type) and issubclass(k, Section)), None)
-
-
-def _kind_of(annotation: Any) -> tuple[type, tuple[str, ...]]:
-    """Tell how the command line reads a value: its type, and its choices if they are fixed."""
-    if get_origin(annotation) is Literal:
-        return str, tuple(get_args(annotation))
-    if get_origin(annotation) in (Union, UnionType, Annotated):
-        return _kind_of(next(each for each in get_args(annotation) if each is not type(None)))
+def _kind_of(annotation: Any) -> type:
     origin = get_origin(annotation) or annotation
-    return origin if origin in (int, float, bool, list) else str, ()
+    if origin in (Union, UnionType, Annotated):
+        return _kind_of(next(each for each in get_args(annotation) if each is not type(None)))
+    return origin if origin in (int, float, bool, list) else str
 
 
 SETTINGS: dict[str, Setting] = {each.name: each for each in _walk(Config)} | {

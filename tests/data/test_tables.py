@@ -317,8 +317,6 @@ def change(place, value):
         change(["numeric", 0, "name"], "ill"),
         change(["numeric", 0, "more"], 1),
         change(["categorical", 0, "categories"], "fm"),
-        change(["categorical", 0, "categories"], ["f", "f"]),
-        change(["categorical", 0, "categories"], []),
         change(["id_column"], 5),
     ],
 )

@@ -255,9 +255,6 @@ class TableEncoding:
         if len(self.names) == 0:
             raise UserError("The table has no columns with values to learn from.")
         _check_unique(self.names)
-        for column in self.categorical:
-            if not 0 < len(column.categories) == len({*column.categories}):
-                raise UserError(f"The categories of column {column.name!r} must be different.")
 
     @classmethod
     def fit(cls, frame: "pd.DataFrame", rows: Indices, id_column: str | None = None) -> Self:

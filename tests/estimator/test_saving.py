@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from torch import nn
@@ -13,7 +12,6 @@ from torch import nn
 import layline
 from layline import OrdinalClassifier
 from layline.data.preprocessing import ImagePreprocessing
-from layline.data.tables import NumericColumn, TableEncoding
 from layline.model.description import ModelDescription
 from layline.model.model import OrdinalModel
 
@@ -115,23 +113,6 @@ def test_a_model_without_column_names_takes_an_array(saved):
     np.testing.assert_array_equal(model.predict_proba(missing), model.predict_proba(filled))
 
 
-def test_the_model_of_a_run_becomes_an_estimator(tmp_path):
-    columns = TableEncoding(tuple(NumericColumn(name, 0.0, False) for name in "abc"), ())
-    description = ModelDescription(
-        "mlp", "arc", 4, ("low", "mid", "high"), columns, {"in_features": 3}
-    )
-    torch.manual_seed(0)
-    model = description.build().eval()
-    model.save(tmp_path / "best.safetensors")
-    estimator = OrdinalClassifier.load(tmp_path)
-    frame = pd.DataFrame(X, columns=list("abc"))
-    np.testing.assert_array_equal(estimator.predict(frame), model.predict(frame))
-    assert estimator.feature_names_in_.tolist() == list("abc")
-    before = estimator.predict_proba(frame)
-    estimator.set_params(warm_start=True, epochs=2).fit(frame, WORDS[RANKS])
-    assert not np.array_equal(estimator.predict_proba(frame), before)
-
-
 def test_code_and_unfitted_estimators_are_not_saved(tmp_path):
     estimator = fit("booleans", backbone=nn.Linear(3, 4), hidden=None, epochs=1)
     with pytest.raises(ValueError, match="Only an estimator with a named backbone"):
@@ -163,9 +144,9 @@ def test_a_wrong_description_is_refused(saved, tmp_path, change):
     layline.load(tmp_path / "odd.safetensors")  # the model in it is valid
 
 
-def test_a_model_for_images_is_not_an_estimator(tmp_path):
+def test_a_model_without_an_estimator_is_refused(tmp_path):
     path = tmp_path / "best.safetensors"
     images = ImagePreprocessing(resize=8, size=8)
     ModelDescription("convnet", "arc", 4, ("low", "high"), images).build().save(path)
-    with pytest.raises(ValueError, match="is a model for images"):
+    with pytest.raises(ValueError, match="is not the file of an estimator"):
         OrdinalClassifier.load(path)

@@ -264,11 +264,7 @@ class OrdinalClassifier(
 
     @classmethod
     def load(cls, path: str | Path, device: str | torch.device = "cpu") -> Self:
-        """Read an estimator that :meth:`save` wrote; nothing in the file is executed.
-
-        The model of a table that was trained with ``layline train`` also becomes an estimator,
-        with the names of its classes as labels; ``path`` may be the folder of the run.
-        """
+        """Read an estimator that :meth:`save` wrote; nothing in the file is executed."""
         estimator: Self = _import_saving().load_estimator(cls, path, device)
         return estimator
 

@@ -31,14 +31,14 @@ class _State(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
     labels: list[bool | int | float | str]
-    labels_dtype: str = "str"
+    labels_dtype: str
     parameters: dict[str, Any]
     columns: list[str] | None
     n_features: PositiveInt
-    history: list[dict[str, int | float]] = []
-    best_epoch: NonNegativeInt = 0
-    n_iter: NonNegativeInt = 0
-    seed: NonNegativeInt = 0
+    history: list[dict[str, int | float]]
+    best_epoch: NonNegativeInt
+    n_iter: NonNegativeInt
+    seed: NonNegativeInt
 
 
 def save_estimator(estimator: OrdinalClassifier, path: Path) -> None:
@@ -91,13 +91,13 @@ def save_estimator(estimator: OrdinalClassifier, path: Path) -> None:
 
 
 def load_estimator(cls: type[_E], path: str | Path, device: str | torch.device) -> _E:
-    """Read an estimator from a model file, or make one from the model of a run."""
+    """Read an estimator from a model file."""
     model = load(path, device)
     description, inputs = model.description, model.description.inputs
-    if not isinstance(inputs, TableEncoding):
-        raise UserError(f"{path} is a model for images; open it with layline.load.")
+    if not isinstance(inputs, TableEncoding) or description.estimator is None:
+        raise UserError(f"{path} is not the file of an estimator; open it with layline.load.")
     try:
-        state = _State(**(description.estimator or _describe_run(description, inputs)))
+        state = _State(**description.estimator)
         labels = _read_labels(state, description)
         parameters = dict(state.parameters)
         if isinstance(parameters.get("class_weight"), list):
@@ -119,19 +119,6 @@ def load_estimator(cls: type[_E], path: str | Path, device: str | torch.device) 
     if state.columns is not None:
         estimator.feature_names_in_ = np.array(state.columns, dtype=object)
     return estimator
-
-
-def _describe_run(description: ModelDescription, inputs: TableEncoding) -> dict[str, Any]:
-    """Describe an estimator that has the model of a run."""
-    classes, columns = list(description.classes), list(inputs.names)
-    parameters = {
-        "classes": classes,
-        "hidden": description.backbone_options.get("hidden"),
-        "head_options": description.head_options or None,
-        "decode": description.decode,
-    }
-    known = {"labels": classes, "parameters": parameters}
-    return known | {"columns": columns, "n_features": len(columns)}
 
 
 def _read_labels(state: _State, description: ModelDescription) -> Array:

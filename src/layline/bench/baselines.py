@@ -185,15 +185,15 @@ def _predict(
 ) -> Predictions:
     """Predict probabilities, NaN if there are none, and ranks by every decoding."""
     if hasattr(estimator, "predict_proba"):
-        found = np.asarray(estimator.predict_proba(x), dtype=np.float64)
+        raw = np.asarray(estimator.predict_proba(x), dtype=np.float64)
         # classes without training samples have no column
         places = np.asarray(getattr(estimator, "classes_", range(num_classes))).astype(np.int64)
-        good = found.shape == (len(x), len(places)) and (found >= 0).all()
-        sums = found.sum(axis=1, keepdims=True)
+        good = raw.shape == (len(x), len(places)) and (raw >= 0).all()
+        sums = raw.sum(axis=1, keepdims=True)
         if not good or not np.allclose(sums, 1, atol=1e-3):
             raise UserError(f"predict_proba of {baseline.name} did not return probabilities.")
         proba = torch.zeros(len(x), num_classes, dtype=torch.float64)
-        proba[:, places] = torch.from_numpy(found / sums)
+        proba[:, places] = torch.from_numpy(raw / sums)
         return _decode(proba.log(), decode)
     predicted = np.asarray(estimator.predict(x), dtype=np.float64).reshape(-1)
     if predicted.shape != (len(x),) or not np.isfinite(predicted).all():

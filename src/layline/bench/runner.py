@@ -52,7 +52,7 @@ _ONE_AT_A_TIME = threading.Lock()
 
 @dataclass(frozen=True)
 class Job:
-    """Everything that a worker needs to know beside the cell."""
+    """Everything that a worker needs in addition to the cell."""
 
     folder: Path  # of the store
     keep_models: bool  # keep weights and checkpoints of finished runs
@@ -111,7 +111,7 @@ def _stop_on_signals(file: Path) -> Iterator[threading.Event]:
     signals = (signal.SIGINT, *SHUTDOWN_SIGNALS)
     before = {number: signal.signal(number, signal.SIG_IGN) for number in signals}
     # joblib's tracker inherits SIG_IGN: if a signal to all processes of the group killed it, joblib
-    # would wait for ever
+    # would wait forever
     resource_tracker.ensure_running()
     for number in signals:
         signal.signal(number, request)
@@ -219,9 +219,9 @@ def run_cell(cell: Cell, job: Job, place: int = 0) -> Outcome | None:
     with _ONE_AT_A_TIME, store.cell_lock(cell), _watch(job) as stop:
         if stop.is_set():
             return None
-        found = store.find(cell)
-        if found is not None and not found.error:
-            return found
+        before = store.find(cell)
+        if before is not None and not before.error:
+            return before
         store.start(cell)
         try:
             load_plugins(cell.config.plugins or ())

@@ -105,10 +105,10 @@ def best_settings(frame: pd.DataFrame, tune_seeds: Sequence[int] = ()) -> pd.Dat
     else:
         by.append("seed")
     runs = runs.drop_duplicates([*by, "setting", "seed"])  # it is the same for every decoding
-    found = runs.groupby([*by, "setting"], sort=False, as_index=False)["criterion"].mean()
-    found["criterion"] = found["criterion"].round(12)  # so that rounding errors decide nothing
-    best = found.groupby(by, sort=False)["criterion"].idxmin()
-    return found.loc[best, [*by, "setting"]]
+    scores = runs.groupby([*by, "setting"], sort=False, as_index=False)["criterion"].mean()
+    scores["criterion"] = scores["criterion"].round(12)  # so that rounding errors decide nothing
+    best = scores.groupby(by, sort=False)["criterion"].idxmin()
+    return scores.loc[best, [*by, "setting"]]
 
 
 def summary(frame: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFrame:
@@ -139,10 +139,10 @@ def means(frame: pd.DataFrame, metric: str, decode: str) -> pd.DataFrame:
 
     A mean is NaN if any of its runs failed: the remaining seeds may be the easy ones.
     """
-    found = summary(select_decoding(frame, decode), metric, by=("data", "method"))
+    groups = summary(select_decoding(frame, decode), metric, by=("data", "method"))
     return (
-        found["mean"]
-        .where(found["failed"] == 0)
+        groups["mean"]
+        .where(groups["failed"] == 0)
         .unstack("method")
         .reindex(index=frame["data"].unique(), columns=frame["method"].unique())
         .rename_axis(index="data", columns="method")
@@ -175,8 +175,8 @@ def intervals(frame: pd.DataFrame, metric: str, decode: str, pooled: bool = Fals
         values = values.assign(data="all")
     lines = []
     for labels, group in values.groupby(["data", "method"], sort=False)["value"]:
-        found = group.dropna().to_numpy(dtype=np.float64)
-        lines.append((*labels, group.mean(), *student_interval(found), len(found)))
+        numbers = group.dropna().to_numpy(dtype=np.float64)
+        lines.append((*labels, group.mean(), *student_interval(numbers), len(numbers)))
     columns = ["data", "method", "mean", "low", "high", "n"]
     return pd.DataFrame(lines, columns=columns).set_index(["data", "method"])
 
@@ -279,8 +279,8 @@ def compare_with_reference(
             *(len(both), signed_rank(differences)),
         ]
     columns = ["wins", "ties", "losses", "difference", "low", "high", "pairs", "p"]
-    found = pd.DataFrame.from_dict(lines, orient="index", columns=columns).rename_axis("method")
-    return found.assign(p_holm=holm(found["p"].to_numpy(dtype=np.float64)))
+    table = pd.DataFrame.from_dict(lines, orient="index", columns=columns).rename_axis("method")
+    return table.assign(p_holm=holm(table["p"].to_numpy(dtype=np.float64)))
 
 
 def difference_interval(differences: Float[np.ndarray, " n"]) -> tuple[float, float]:

@@ -163,10 +163,10 @@ class Store:
         """Keep the cells of the other seeds that have the best settings of ``tune_seeds``."""
         seeds = {str(seed) for seed in tune_seeds}
         frame = self.frame(cell for cell in cells if cell.labels["seed"] in seeds)
-        found = best_settings(frame, tune_seeds)
-        best = {tuple(row) for row in found.itertuples(index=False)}
+        settings = best_settings(frame, tune_seeds)
+        best = {tuple(row) for row in settings.itertuples(index=False)}
         others = [cell for cell in cells if cell.labels["seed"] not in seeds]
-        return [cell for cell in others if tuple(map(cell.labels.get, found.columns)) in best]
+        return [cell for cell in others if tuple(map(cell.labels.get, settings.columns)) in best]
 
     def write_results(self, grid: Grid, cells: Sequence[Cell]) -> pd.DataFrame:
         """Write ``results.csv`` and ``environment.json`` of all finished runs."""
@@ -176,9 +176,9 @@ class Store:
         with atomic_write(self.folder / RESULTS) as part:
             _map_texts(frame, safe_cell).to_csv(part, index=False)
         outcomes = [self.find(cell) for cell in {cell.key: cell for cell in cells}.values()]
-        found = [each.environment for each in outcomes if each is not None and each.environment]
-        names = dict.fromkeys(name for each in found for name in each)
-        about = {name: _common([each[name] for each in found if name in each]) for name in names}
+        runs = [each.environment for each in outcomes if each is not None and each.environment]
+        names = dict.fromkeys(name for each in runs for name in each)
+        about = {name: _common([each[name] for each in runs if name in each]) for name in names}
         once = frame[frame["decode"] == frame["decode"].iloc[0]]
         about |= {"runs": len(once), "failed": int((once["error"] != "").sum())}
         about["hours"] = round(float(once["seconds"].sum()) / 3600, 2)

@@ -88,8 +88,8 @@ class Table:
     ) -> Self:
         """Make a table from the entries of each column, by row, and mark the best."""
         marked = [
-            _mark_best(column, [found.get(row, Entry()) for row in rows])
-            for column, found in columns.items()
+            _mark_best(column, [entries.get(row, Entry()) for row in rows])
+            for column, entries in columns.items()
         ]
         return cls(caption, tuple(rows), tuple(columns), tuple(zip(*marked, strict=True)), **others)
 
@@ -194,34 +194,34 @@ def summary_entries(
     frame: pd.DataFrame, metric: str, by: Sequence[str]
 ) -> dict[tuple[str, ...], Entry]:
     """Summarize a metric over the runs that share their labels, in the unit of tables."""
-    found = summary(frame, metric, by)
-    found[["mean", "sd"]] *= METRICS[metric].scale
-    found["sd"] = found["sd"].where(found["n"] > 1)
-    lines = found.astype(object).where(found.notna(), None).to_dict("index")
+    numbers = summary(frame, metric, by)
+    numbers[["mean", "sd"]] *= METRICS[metric].scale
+    numbers["sd"] = numbers["sd"].where(numbers["n"] > 1)
+    lines = numbers.astype(object).where(numbers.notna(), None).to_dict("index")
     return {labels: Entry(**line) for labels, line in lines.items()}
 
 
 def mean_rank_table(frame: pd.DataFrame, decodings: Sequence[str]) -> Table:
     """Give the mean rank of each method over data sets in several metrics, sorted by MAE."""
-    found = {}
+    rankings = {}
     for name in ("mae", *(each for each in _RANKED_BY if each in measured(frame))):
         decode = METRICS[name].own_decoding(decodings)
-        found[METRICS[name].title_with(decode)] = rank_methods(frame, name, decode)
-    first = next(iter(found.values()))
+        rankings[METRICS[name].title_with(decode)] = rank_methods(frame, name, decode)
+    first = next(iter(rankings.values()))
     return Table.of_columns(
         "Mean ranks over data sets, 1 is the best possible",
         (*map(str, first.ranks.index), *first.left_out),
-        {replace(_RANK, title=title): _rank_entries(ranks) for title, ranks in found.items()},
-        notes=tuple(f"{title}: {note}" for title, each in found.items() for note in each.notes),
+        {replace(_RANK, title=title): _rank_entries(ranks) for title, ranks in rankings.items()},
+        notes=tuple(f"{title}: {note}" for title, each in rankings.items() for note in each.notes),
     )
 
 
 def reference_table(frame: pd.DataFrame, reference: str, metric: str, decode: str) -> Table:
     """Compare every method with the reference: wins, ties, losses, difference, significance."""
     shown_as = METRICS[metric]
-    found = compare_with_reference(frame, reference, metric, decode)
+    differences = compare_with_reference(frame, reference, metric, decode)
     ends = {"difference": "Mean difference", "low": "From", "high": "To"}
-    found[list(ends)] *= shown_as.scale
+    differences[list(ends)] *= shown_as.scale
     columns = {name: Column(name.title(), digits=0) for name in ("wins", "ties", "losses")}
     for name, title in ends.items():
         columns[name] = Column(title, digits=shown_as.digits, form="signed")
@@ -229,9 +229,9 @@ def reference_table(frame: pd.DataFrame, reference: str, metric: str, decode: st
     columns |= {"p": Column("p", form="p"), "p_holm": Column("p (Holm)", form="p")}
     return Table.of_columns(
         f"{shown_as.caption(decode)}: every method compared with {reference}",
-        [str(method) for method in found.index],
+        [str(method) for method in differences.index],
         {
-            column: {str(k): Entry(float(v)) for k, v in found[name].dropna().items()}
+            column: {str(k): Entry(float(v)) for k, v in differences[name].dropna().items()}
             for name, column in columns.items()
         },
         notes=(

@@ -84,12 +84,12 @@ def render_bench(folder: Path) -> str:
 
 def _comparisons(frame: pd.DataFrame, decodings: Sequence[str]) -> dict[str, tables.Table]:
     """Compare the methods in each metric, with every decoding if it needs one."""
-    found = {}
+    comparisons = {}
     for name, metric in tables.measured(frame).items():
         for decode in decodings if metric.decode else decodings[:1]:
             key = f"{name}-{decode}" if metric.decode else name
-            found[key] = tables.comparison(frame, name, decode)
-    return found
+            comparisons[key] = tables.comparison(frame, name, decode)
+    return comparisons
 
 
 def _panels(frame: pd.DataFrame, decode: str) -> dict[str, Figure]:

@@ -104,12 +104,12 @@ class Preset(Section):
 @cache
 def load_presets() -> dict[str, Preset]:
     """Read ``presets.toml``."""
-    found = {}
+    presets = {}
     for name, tree in read_toml(Path(__file__).with_name("presets.toml")).items():
         common = tree.pop("common")
         tree["data"] = {each: combine(common, own) for each, own in tree["data"].items()}
-        found[name] = validate(Preset, tree)
-    return found
+        presets[name] = validate(Preset, tree)
+    return presets
 
 
 class PaperColumn(Section):
@@ -156,22 +156,22 @@ class Reproduction(Section):
 
     def variants(self, preset: Preset) -> list[Variant]:
         """List the methods with their options, and of a curve with each value."""
-        found = []
+        variants = []
         for row, method in self.methods.items():
             own: Tree = {"name": row, "method": method.method, "options": method.options}
             if self.layouts:
                 more = {"head": {"dim": 2}, "report": {"enabled": True, "mistakes": 0}}
                 own["settings"] = combine(preset.layouts.get(method.method, {}), more)
             if not self.values:
-                found.append(Variant(**own))
+                variants.append(Variant(**own))
             for x in method.values or self.values:
                 own["name"] = self._name(row, x)
                 if self.key == "dim":
                     own["settings"] = {"head": {"dim": int(x)}}
                 else:
                     own["options"] = {self.key: x}
-                found.append(Variant(**own))
-        return found
+                variants.append(Variant(**own))
+        return variants
 
     def cells(self, preset: Preset, threads: int = 1) -> list[Cell]:
         """List its runs: one for each method, data set and partition."""
@@ -195,14 +195,14 @@ class Reproduction(Section):
         if self.values:
             return self._curve_table(frame, preset)
         runs = _add_overall(select_decoding(frame, _DECODING))
-        found = {metric: summary_entries(runs, metric, ("method", "data")) for metric in REPORTED}
+        means = {metric: summary_entries(runs, metric, ("method", "data")) for metric in REPORTED}
         printed = self.paper_numbers()
         columns = {}
         for place, each in enumerate(self.columns):
             entries, metric = {}, METRICS[each.metric]
             digits = 0 if printed else metric.digits  # as many as the paper has
             for row in self.methods:
-                entries[row] = found[each.metric].get((row, each.data), Entry())
+                entries[row] = means[each.metric].get((row, each.data), Entry())
                 mean, _, sd = printed[row][place].partition(" ± ") if printed else ("--", "", "")
                 if mean != "--":
                     digits = max(digits, len(mean.partition(".")[2]))
@@ -215,7 +215,7 @@ class Reproduction(Section):
     def curves(self, frame: pd.DataFrame) -> dict[str, dict[str, dict[float, Entry]]]:
         """Give the points of a figure by method, metric and value, without failed ones."""
         runs = select_decoding(frame, _DECODING)
-        found = {metric: summary_entries(runs, metric, ("method", "data")) for metric in REPORTED}
+        means = {metric: summary_entries(runs, metric, ("method", "data")) for metric in REPORTED}
         return {
             row: {
                 metric: {
@@ -224,7 +224,7 @@ class Reproduction(Section):
                     for (name, _), entry in entries.items()
                     if name == self._name(row, x) and entry.mean is not None
                 }
-                for metric, entries in found.items()
+                for metric, entries in means.items()
             }
             for row in self.methods
         }
@@ -291,9 +291,9 @@ def read_snapshots(folder: RunFolder) -> dict[str, Snapshot]:
 @cache
 def load_reproductions() -> dict[str, Reproduction]:
     """Read ``reproductions.toml``."""
-    found = {}
+    reproductions = {}
     for name, tree in read_toml(Path(__file__).with_name("reproductions.toml")).items():
         for row, method in tree["methods"].items():
             tree["methods"][row] = {"method": method} if isinstance(method, str) else method
-        found[name] = validate(Reproduction, tree)
-    return found
+        reproductions[name] = validate(Reproduction, tree)
+    return reproductions

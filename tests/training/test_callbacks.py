@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from layline.training.callbacks import ProgressDisplay, Reporter, Signals, stopped_by
+from layline.training.callbacks import ProgressDisplay, Reporter, Signals
 from layline.training.config import TrainingConfig
 from layline.training.trainer import Trainer, TrainingState
 
@@ -41,14 +41,11 @@ def test_ignored_signals_are_left_alone():
         signal.signal(signal.SIGINT, before)
 
 
-def test_an_event_stops_the_runs_of_its_thread():
+def test_an_event_stops_a_run():
     event = threading.Event()
-    with stopped_by(event):
-        own = Signals()
-    assert not own.stop_requested()
+    assert not Signals(event).stop_requested()
     event.set()
-    assert own.stop_requested()
-    assert not Signals().stop_requested()
+    assert Signals(event).stop_requested()
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from layline.bench.grid import Cell, data_digest
 from layline.bench.store import Outcome, Store
 from layline.geometry.decoding import decode_name
 from layline.metrics import METRICS
-from layline.training.callbacks import SHUTDOWN_SIGNALS, Reporter, amount, format_time, stopped_by
+from layline.training.callbacks import SHUTDOWN_SIGNALS, Reporter, amount, format_time
 from layline.training.config import Config
 from layline.training.run import train_run
 from layline.utils.devices import gpus_for
@@ -228,8 +228,8 @@ def run_cell(cell: Cell, job: Job, place: int = 0) -> Outcome | None:
             if cell.digest is not None and data_digest(cell.config) != cell.digest:
                 raise RuntimeError("The data changed since the grid was started. Start it again.")
             torch.set_num_threads(cell.threads)
-            with stopped_by(stop), threadpool_limits(cell.threads):
-                outcome = _train(cell, store, begin, job.command, place)
+            with threadpool_limits(cell.threads):
+                outcome = _train(cell, store, begin, job, place, stop)
         except KeyboardInterrupt:
             if os.getpid() == job.process:
                 raise
@@ -250,7 +250,9 @@ def run_cell(cell: Cell, job: Job, place: int = 0) -> Outcome | None:
     return outcome
 
 
-def _train(cell: Cell, store: Store, begin: float, command: Sequence[str], place: int) -> Outcome:
+def _train(
+    cell: Cell, store: Store, begin: float, job: Job, place: int, stop: threading.Event
+) -> Outcome:
     run, config = store.run_folder(cell), cell.config
     if len(gpus := _gpus(config)) > 1:
         device = {"device": gpus[place % len(gpus)]}
@@ -258,10 +260,10 @@ def _train(cell: Cell, store: Store, begin: float, command: Sequence[str], place
     with (run.path / "log.txt").open("a", encoding="utf-8") as log, redirect_stdout(log):
         console = Console(file=log, width=100)
         if cell.baseline is not None:
-            numbers = fit_baseline(cell.baseline, config, run, console, command)
+            numbers = fit_baseline(cell.baseline, config, run, console, job.command)
             criterion = numbers["criterion"]
         else:
-            numbers = train_run(config, run, console, command) or {}
+            numbers = train_run(config, run, console, job.command, stop) or {}
             metric = METRICS[config.training.metric]
             (chosen,) = (e for e in run.read_history() if e["epoch"] == numbers["epoch"])
             criterion = metric.sign * chosen[f"validation_{metric.name}"]

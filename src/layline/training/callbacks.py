@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
@@ -36,8 +35,6 @@ from layline.utils.validation import UserError
 Log = Callable[[str], None]
 # Sent by schedulers before they kill a job; Windows has no SIGUSR1.
 SHUTDOWN_SIGNALS = (signal.SIGTERM, *([signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else []))
-# Stops runs in threads, which get no signals.
-_STOP: ContextVar[threading.Event | None] = ContextVar("stop", default=None)
 _PROGRESS = "progress.bin"  # in a checkpoint
 _AFTER_EPOCH = 5.0  # seconds: an epoch of a small table takes less time than its checkpoint
 _COLLAPSED = 0.1  # distance of neighboring proxies; a learned one starts near 1.4
@@ -47,8 +44,8 @@ _PROGRESS_LINES = 4  # of long work, in a log
 class Signals(Callback):
     """Stop after the current step on SIGINT (Ctrl-C), SIGTERM or SIGUSR1; again SIGINT aborts."""
 
-    def __init__(self) -> None:
-        self._event, self._received = _STOP.get(), False
+    def __init__(self, event: threading.Event | None = None) -> None:
+        self._event, self._received = event, False
         self._before: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
 
     def on_start(self, trainer: Trainer) -> None:
@@ -59,7 +56,7 @@ class Signals(Callback):
                     self._before[number] = signal.signal(number, self._receive)
 
     def stop_requested(self) -> bool:
-        """Tell whether a signal or the event of :func:`stopped_by` arrived."""
+        """Tell whether a signal arrived, or the event is set."""
         return self._received or (self._event is not None and self._event.is_set())
 
     def on_end(self, trainer: Trainer) -> None:
@@ -71,16 +68,6 @@ class Signals(Callback):
         if self._received and number == signal.SIGINT:
             raise KeyboardInterrupt
         self._received = True
-
-
-@contextmanager
-def stopped_by(event: threading.Event) -> Iterator[None]:
-    """Stop runs of this thread, as a signal would, when an event is set."""
-    before = _STOP.set(event)
-    try:
-        yield
-    finally:
-        _STOP.reset(before)
 
 
 class Checkpoints(Callback):

@@ -27,12 +27,7 @@ from layline.training.config import Config, combine, tree_of, validate
 from layline.training.prepare import known_inputs, read_data
 from layline.training.report_data import choose_samples, write_report_data
 from layline.training.run import predict, write_report
-from layline.training.run_folder import (
-    RunFolder,
-    describe_software,
-    fingerprint_data,
-    new_folder,
-)
+from layline.training.run_folder import RunFolder, describe_software, fingerprint_data, new_folder
 from layline.utils.devices import Processes, choose_device
 from layline.utils.files import check_output, digest_file, write_json
 from layline.utils.validation import UserError, check_known

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import torch
@@ -219,11 +220,13 @@ def train_run(
     folder: RunFolder,
     console: Console,
     command: Sequence[str] = (),
+    stop: Event | None = None,
 ) -> dict[str, Any] | None:
     """Train, or resume training, and test the best epoch.
 
-    ``settings`` are complete, or the recipe and the planner choose what is not set. Returns the
-    numbers of ``test.json`` in the main process, None in others.
+    ``settings`` are complete, or the recipe and the planner choose what is not set. If ``stop`` is
+    set, training stops as after a signal, which threads do not get. Returns the numbers of
+    ``test.json`` in the main process, None in others.
     """
     draft = settings if isinstance(settings, Config) else draft_config(settings)
     accelerator = make_accelerator(draft, is_for_tables(draft), folder.path)
@@ -237,7 +240,7 @@ def train_run(
         network = prepare.select_trained(run.model, config)
         options = replace(config.training.options(), workers=config.data.workers)
         callbacks = [
-            Signals(),
+            Signals(stop),
             Checkpoints(folder, processes, log, config.training.checkpoint_minutes),
             Recording(run.model, folder, accelerator, log, config.report),
             ProgressDisplay(console, processes.is_main),
@@ -354,16 +357,9 @@ def _test(
         facts["duplicates"] = dataset.duplicates.facts()
     index = dataset.splits.test
     inputs, groups = dataset.inputs.subset(index), groups_of(dataset, index)
+    decode, counts = config.training.decoding, count_classes(dataset)["train"]
     evaluation = evaluate_split(
-        "test",
-        split.ranks,
-        inputs.names,
-        predictions,
-        description,
-        config.training.decoding,
-        groups,
-        facts,
-        count_classes(dataset)["train"],
+        "test", split.ranks, inputs.names, predictions, description, decode, groups, facts, counts
     )
     evaluation.write_predictions(folder.predictions)
     write_json(folder.test, evaluation.numbers)
@@ -384,17 +380,10 @@ def predict(
     keep: Int[Tensor, " m"] | None = None,
 ) -> Predictions:
     """Predict a split in full precision; the features of the samples in ``keep`` are returned."""
-    batches = split.batches(processes, config.training.batch_size, config.data.workers)
-    return predict_split(
-        network,
-        split,
-        batches,
-        processes,
-        full_precision=True,
-        keep=keep,
-        decode=config.training.decoding,
-        temperature=temperature,
-    )
+    options = config.training
+    batches = split.batches(processes, options.batch_size, config.data.workers)
+    choices: Tree = {"keep": keep, "decode": options.decoding, "temperature": temperature}
+    return predict_split(network, split, batches, processes, full_precision=True, **choices)
 
 
 def write_report(folder: RunFolder, console: Console) -> None:

@@ -45,7 +45,7 @@ def plan(photos, monkeypatch, tmp_path):
         tree["data"]["calibration"] = 0.0
         log = Reporter(Console(quiet=True))
         monkeypatch.setattr(Reporter, "__call__", lambda self, text: messages.append(text))
-        accelerator = make_accelerator(draft_config(tree), is_table=False)
+        accelerator = make_accelerator(draft_config(tree))
         return run.prepare_run(tree, accelerator, log).config, "\n".join(messages)
 
     return make

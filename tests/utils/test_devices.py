@@ -32,5 +32,5 @@ def test_a_device_that_is_not_available_is_an_error(monkeypatch, name):
 def test_a_run_starts_with_empty_variables_of_a_launcher(monkeypatch):
     for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK", "LOCAL_RANK"):
         monkeypatch.setenv(name, "")
-    accelerator = make_accelerator(Config(data={"source": "photo-quality"}), is_table=False)
+    accelerator = make_accelerator(Config(data={"source": "photo-quality"}))
     assert accelerator.num_processes == 1

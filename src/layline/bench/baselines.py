@@ -33,7 +33,6 @@ from layline.training.callbacks import Reporter
 from layline.training.config import Config, HeadConfig, Section, TrainingConfig
 from layline.training.distributed import make_accelerator
 from layline.training.prepare import extract_features, weigh
-from layline.training.recipes import is_for_tables
 from layline.training.run import prepare_run
 from layline.training.run_folder import RunFolder, describe_environment
 from layline.utils.files import write_json
@@ -126,7 +125,7 @@ def fit_baseline(
     baseline: Baseline, config: Config, folder: RunFolder, console: Console, command: Sequence[str]
 ) -> dict[str, Any]:
     """Fit a baseline to the data of a run, test it, and return the numbers of ``test.json``."""
-    run = prepare_run(config, make_accelerator(config, is_for_tables(config)), Reporter(console))
+    run = prepare_run(config, make_accelerator(config), Reporter(console))
     about = describe_environment(config, run.dataset, run.model, run.processes, command)
     about["baseline"] = f"{baseline.name}: {describe_plugin(baseline.find()[0])}"
     folder.open(config, about)

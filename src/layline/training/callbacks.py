@@ -203,8 +203,7 @@ def describe_collapse(head: OrdinalHead) -> str | None:
     layout = head.layout if isinstance(head, ConstrainedProxies) else None
     if not isinstance(layout, Linear) or layout.norm is not None:
         return None
-    proxies = layout.proxies()
-    step = (proxies[-1] - proxies[0]).norm().item() / (len(proxies) - 1)
+    step = layout.proxies().diff(dim=0).norm(dim=1).mean().item()
     if step >= _COLLAPSED:
         return None
     return (

@@ -4,7 +4,6 @@
 :class:`Config`. A recipe may choose other defaults, see :mod:`layline.training.recipes`.
 """
 
-import json
 import re
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -321,11 +320,15 @@ def tree_of(values: Mapping[str, Any]) -> Tree:
     for name, value in values.items():
         check_known("argument", name, SETTINGS)
         if value is not None:
-            branch: Any = str(value) if isinstance(value, Path) else value
-            for key in reversed(SETTINGS[name].path.split(".")):
-                branch = {key: branch}
-            tree = combine(tree, branch)
+            plain = str(value) if isinstance(value, Path) else value
+            tree = combine(tree, _nest(SETTINGS[name].path, plain))
     return tree
+
+
+def _nest(path: str, value: Any) -> Tree:
+    """Turn ``training.epochs`` and a value into a tree."""
+    first, _, rest = path.partition(".")
+    return {first: _nest(rest, value) if rest else value}
 
 
 def combine(*trees: Mapping[str, Any]) -> Tree:
@@ -379,19 +382,17 @@ def parse_settings(settings: Iterable[str]) -> Tree:
     """
     tree: Tree = {}
     for setting in settings:
-        key, equals, text = setting.partition("=")
-        for line in (setting, f"{key} = {json.dumps(text.strip())}") if equals else ():
-            try:
-                branch = tomllib.loads(line)
-                break
-            except tomllib.TOMLDecodeError:
-                continue
-        else:
+        path, equals, text = (part.strip() for part in setting.partition("="))
+        if not equals or not all(path.split(".")):
             raise UserError(
-                f"A setting must be written as key=value, such as training.epochs=10; "
-                f"got {setting!r}."
+                f"A setting must be written as key=value, such as training.epochs=10; got "
+                f"{setting!r}."
             )
-        tree = combine(tree, branch)
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text
+        tree = combine(tree, _nest(path, value))
     return tree
 
 

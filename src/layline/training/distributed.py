@@ -16,7 +16,9 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from layline import backbones
 from layline.training.config import Config
+from layline.training.recipes import default_backbone
 from layline.training.trainer import Interrupted
 from layline.utils.devices import Processes, choose_device, count_processes
 from layline.utils.validation import UserError
@@ -24,7 +26,7 @@ from layline.utils.validation import UserError
 T = TypeVar("T")
 
 
-def make_accelerator(config: Config, is_table: bool, tracked: Path | None = None) -> Accelerator:
+def make_accelerator(config: Config, tracked: Path | None = None) -> Accelerator:
     """Make the accelerator of a run; ``tracked`` is its folder, if its tracker is to be used."""
     for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK", "LOCAL_RANK"):
         if os.environ.get(name) == "":
@@ -32,6 +34,8 @@ def make_accelerator(config: Config, is_table: bool, tracked: Path | None = None
     track = None if tracked is None else config.track
     if track and track not in map(str, get_available_trackers()):
         raise UserError(f"The tracker {track} is not installed: pip install {track}")
+    backbone = config.backbone.name or default_backbone(config.data.source, config.recipe)
+    is_table = backbones.find(backbone).kind == "table"
     device = choose_device(config.training.device, is_table)
     precision: str = config.training.precision
     if precision == "auto":

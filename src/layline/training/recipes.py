@@ -195,12 +195,6 @@ def default_backbone(source: str, recipe: str) -> str:
     return RECIPES[recipe].backbone if own is None else own
 
 
-def is_for_tables(config: Config) -> bool:
-    """Tell whether the data are a table."""
-    name = config.backbone.name or default_backbone(config.data.source, config.recipe)
-    return backbones.find(name).kind == "table"
-
-
 def recipe_decoding(recipe: str, *trees: Mapping[str, Any]) -> Decode:
     """Give the decoding of a recipe's runs with some settings."""
     settings = combine(find_known("recipe", recipe, RECIPES).settings, *trees)

@@ -42,7 +42,7 @@ from layline.training.distributed import (
 )
 from layline.training.planner import choose_network, plan_run
 from layline.training.prepare import PreparedRun
-from layline.training.recipes import add_model_settings, draft_config, is_for_tables, resolve_config
+from layline.training.recipes import add_model_settings, draft_config, resolve_config
 from layline.training.report_data import choose_samples, write_report_data
 from layline.training.run_folder import RunFolder, count_classes, describe_environment, new_folder
 from layline.training.trainer import EpochRecord, Interrupted, Trainer
@@ -229,7 +229,7 @@ def train_run(
     ``test.json`` in the main process, None in others.
     """
     draft = settings if isinstance(settings, Config) else draft_config(settings)
-    accelerator = make_accelerator(draft, is_for_tables(draft), folder.path)
+    accelerator = make_accelerator(draft, folder.path)
     log = Reporter(console, accelerator.is_main_process)
     if accelerator.num_processes > 1:
         log(f"{accelerator.num_processes} processes")

@@ -19,11 +19,6 @@ from layline.data.image_cache import index_images
 from layline.data.images import ImageFiles, thread_map
 from layline.utils.validation import check_known, require
 
-MODES = {
-    "exact": "images with equal bytes",
-    "near": "also resized, recompressed or mirrored images",
-    "off": "no search",
-}
 BLANK = b"blank"
 _HASH_SIZE = 16  # 256 bits
 _RADIUS = 24  # bits in which near duplicates differ at most
@@ -53,7 +48,7 @@ def group_duplicates(dataset: Dataset, mode: str = "exact") -> Dataset:
 
     Call it before the splits are drawn. Rows of tables are left as they are.
     """
-    check_known("duplicates", mode, MODES)
+    check_known("duplicates", mode, ("exact", "near", "off"))
     images = dataset.inputs
     if mode == "off" or not isinstance(images, Images):
         return dataset

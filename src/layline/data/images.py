@@ -100,13 +100,6 @@ class ImageArrays(Images):
         image = np.array(self._array[self._keep[index]])
         return image if image.ndim == 3 else np.repeat(image[:, :, None], 3, axis=2)
 
-    def digest(self) -> str:
-        """Hash the pixels in their order."""
-        digest = hashlib.blake2b(repr(self._array.shape[1:]).encode(), digest_size=20)
-        for place in self._keep:
-            digest.update(self._array[place].tobytes())
-        return digest.hexdigest()
-
 
 @dataclass(frozen=True)
 class UserImages(Images):

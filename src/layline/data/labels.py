@@ -7,6 +7,7 @@ kind; they are sorted, with a warning where that may be wrong.
 
 import re
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
@@ -80,9 +81,8 @@ def match_classes(dataset: Dataset, known: Sequence[str], skip_unknown: bool = F
 
     Samples of other classes are dropped with ``skip_unknown``, and refused otherwise.
     """
-    counts = np.bincount(dataset.ranks, minlength=len(dataset.classes)).tolist()
-    samples = {name: n for name, n in zip(dataset.classes, counts, strict=True) if n}
-    unknown = [name for name in samples if name not in known]
+    samples = Counter(dataset.classes[rank] for rank in dataset.ranks.tolist())
+    unknown = [name for name in dataset.classes if name in samples and name not in known]
     place = np.array([known.index(c) if c in known else -1 for c in dataset.classes])
     outside = np.flatnonzero(place[dataset.ranks] == -1)
     notes = list(dataset.notes)

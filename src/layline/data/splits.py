@@ -41,20 +41,17 @@ Groups = Sequence[Hashable] | None
 Counts = NDArray[np.float64]  # samples by group or split, and by class
 
 
-def split_named(word: str) -> str:
-    """Return the split that a word means, such as validation for "dev"."""
-    if word.casefold() not in SPLIT_WORDS:
-        raise UserError(f"{word!r} is not a split. Use one of the words {', '.join(SPLIT_WORDS)}.")
-    return SPLIT_WORDS[word.casefold()]
-
-
 def assign_splits(
     words: Sequence[str] | None, ranks: Indices, classes: Sequence[str], groups: Groups = None
 ) -> Splits:
     """Build the splits that the data prescribe by a word for each sample, if they do."""
     if words is None:
         return Splits()
-    names = np.array([split_named(word) for word in words])
+    for word in words:
+        if word.casefold() not in SPLIT_WORDS:
+            known = ", ".join(SPLIT_WORDS)
+            raise UserError(f"{word!r} is not a split. Use one of the words {known}.")
+    names = np.array([SPLIT_WORDS[word.casefold()] for word in words])
     splits = {name: np.flatnonzero(names == name) for name in dict.fromkeys(SPLIT_WORDS.values())}
     if isinstance(classes, KnownClasses):  # the data of a trained model may lack splits
         return Splits(**splits)

@@ -35,7 +35,7 @@ from layline.data.detect import (
 )
 from layline.data.images import ImageArrays, ImageFiles
 from layline.data.labels import Array, parse_names, rank_labels
-from layline.data.splits import SPLIT_WORDS, assign_splits, find_groups, split_named
+from layline.data.splits import SPLIT_WORDS, assign_splits, find_groups
 from layline.data.tables import UnencodedRows, read_table_file
 from layline.utils.validation import UserError, check_known
 
@@ -90,7 +90,7 @@ def _split_folders(root: Path, classes: Classes) -> list[str]:
             f"{root} has folders of splits ({', '.join(splits)}) and others ({', '.join(others)}). "
             "Move the others away, or list all of them as classes."
         )
-    if len({split_named(name) for name in splits}) < len(splits):
+    if len({SPLIT_WORDS[name.casefold()] for name in splits}) < len(splits):
         raise UserError(f"{root} has several folders for one split: {', '.join(splits)}.")
     return splits
 

@@ -29,7 +29,6 @@ LEVEL = 0.95  # of all intervals
 COMPARED = ("accuracy", "mae", "macro_mae", "qwk", "rps", "nll")
 _MAX_POINTS = 100  # of a curve
 _MAX_CURVES = 50  # with more thresholds, only their numbers are given
-_AT_ONCE = 4_000_000  # weights of resampled units in memory
 
 
 def _rate(name: str, hits: int, total: int) -> dict[str, Any]:
@@ -218,15 +217,13 @@ def paired_differences(
     both, exchanged = hstack(tables, format="csr"), hstack(tables[::-1], format="csr")
     rng, count = np.random.default_rng(seed), both.shape[0]
 
-    def exchange(size: int) -> Floats:
-        swap = rng.integers(2, size=(size, count)).astype(np.float64)
+    def exchange() -> Floats:
+        swap = rng.integers(2, size=count)
         return np.asarray(swap @ exchanged + (1 - swap) @ both)
 
     observed = _measure(both.sum(axis=0)[None], cells, models=2)
     resampled = _measure(_bootstrap(rng, both, draws), cells, models=2)
-    swapped = _measure(
-        np.vstack([exchange(size) for size in _batch_sizes(count, draws)]), cells, models=2
-    )
+    swapped = _measure(np.array([exchange() for _ in range(draws)]), cells, models=2)
     rows = {}
     for name in COMPARED:
         before, after = (each if np.isfinite(each) else None for each in observed[name][0].tolist())
@@ -284,17 +281,12 @@ def _measure(sums: Floats, cells: tuple[Ranks, Ranks], models: int = 1) -> dict[
 
 def _bootstrap(rng: np.random.Generator, table: csr_array, draws: int) -> Floats:
     """Sum the rows of units drawn with replacement, often; a single unit is not resampled."""
-    count, sums = table.shape[0], []
-    for size in _batch_sizes(count, draws if count > 1 else 0):
-        drawn = [np.bincount(rng.integers(count, size=count), minlength=count) for _ in range(size)]
-        sums.append(np.array(drawn, dtype=np.float64).reshape(size, count) @ table)
-    return np.vstack(sums)
-
-
-def _batch_sizes(count: int, draws: int) -> list[int]:
-    """Divide draws of ``count`` units into batches that fit into memory."""
-    size = max(1, _AT_ONCE // count)
-    return [min(size, draws - start) for start in range(0, max(draws, 1), size)]
+    count, width = table.shape
+    sums = [
+        np.bincount(rng.integers(count, size=count), minlength=count) @ table
+        for _ in range(draws if count > 1 else 0)
+    ]
+    return np.reshape(sums, (-1, width))
 
 
 def _percentiles(drawn: Floats) -> Interval:

@@ -19,7 +19,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Literal
+from typing import Annotated, Any, BinaryIO
 
 import torch
 from fastapi import FastAPI, File, HTTPException, Request, Response, UploadFile
@@ -129,14 +129,6 @@ class Predictions(BaseModel):
     predictions: list[SamplePrediction | Failure]
 
 
-class Health(BaseModel):
-    """The state of the server."""
-
-    status: Literal["ok"] = "ok"
-    model: str
-    version: str
-
-
 class Error(BaseModel):
     """The reason why a request was refused."""
 
@@ -177,9 +169,9 @@ class _Service:
         """Describe the model."""
         return self.about
 
-    async def report_health(self) -> Health:
+    async def report_health(self) -> dict[str, str]:
         """Report that the server works."""
-        return Health(model=self.served.name, version=layline.__version__)
+        return {"status": "ok", "model": self.served.name, "version": layline.__version__}
 
     async def predict_files(self, file: Annotated[list[UploadFile], File()]) -> Predictions:
         """Predict image files."""

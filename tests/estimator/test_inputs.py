@@ -164,7 +164,7 @@ def test_a_given_set_does_what_the_same_rows_held_out_do():
     seed = np.random.RandomState(0).randint(np.iinfo(np.int32).max)
     rows, held_out = stratified_holdout(Y, 0.25, np.random.default_rng(seed))
     plain = quick(**parameters, validation_fraction=0.25).fit(X, Y)
-    given = quick(**parameters).fit(X[rows], Y[rows], eval_set=(X[held_out], Y[held_out]))
+    given = quick(**parameters).fit(X[rows], Y[rows], X_val=X[held_out], y_val=Y[held_out])
     assert same(plain, given)
     assert given.calibration_.temperature == plain.calibration_.temperature != 1
 
@@ -172,13 +172,12 @@ def test_a_given_set_does_what_the_same_rows_held_out_do():
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"eval_set": [(X[:40], Y[:40])]},
-        {"eval_set": (X[:50], Y[:50], np.arange(50) < 40)},
+        {"X_val": X[:50], "y_val": Y[:50], "sample_weight_val": np.arange(50) < 40},
         {"X_val": X[:40], "y_val": Y[:40], "sample_weight_val": np.full(40, 7.0)},
     ],
 )
-def test_validation_samples_may_be_given_in_several_ways(arguments):
-    expected = quick().fit(X[40:], Y[40:], eval_set=(X[:40], Y[:40]))
+def test_validation_samples_of_weight_zero_and_the_scale_of_weights_do_not_matter(arguments):
+    expected = quick().fit(X[40:], Y[40:], X_val=X[:40], y_val=Y[:40])
     assert same(quick().fit(X[40:], Y[40:], **arguments), expected)
 
 
@@ -276,11 +275,9 @@ def test_a_wrong_parameter_is_named_with_its_value(parameters, message):
         ({"X": X[:20]}, "inconsistent numbers of samples"),
         ({"y": np.zeros(120)}, "y must have at least two classes"),
         ({"sample_weight": -1.0 * Y}, "sample_weight must be finite, not negative"),
-        ({"eval_set": [(X, Y), (X, Y)]}, "eval_set must be (X_val, y_val)"),
-        ({"eval_set": (X, Y), "X_val": X}, "either eval_set or X_val"),
         ({"X_val": X}, "X_val and y_val must be given together"),
-        ({"eval_set": (X, Y + 1)}, "labels of classes only, got 4"),
-        ({"eval_set": (X[:, :2], Y)}, "X has 2 features, but OrdinalClassifier is expecting 3"),
+        ({"X_val": X, "y_val": Y + 1}, "labels of classes only, got 4"),
+        ({"X_val": X[:, :2], "y_val": Y}, "X has 2 features, but OrdinalClassifier is expecting"),
         ({"groups": [1, 2]}, "groups must have the shape (120,), got (2,)"),
     ],
 )

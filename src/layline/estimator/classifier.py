@@ -174,7 +174,6 @@ class OrdinalClassifier(
         y: ArrayLike,
         sample_weight: ArrayLike | None = None,
         *,
-        eval_set: Any = None,
         groups: ArrayLike | None = None,
         X_val: ArrayLike | None = None,
         y_val: ArrayLike | None = None,
@@ -189,16 +188,15 @@ class OrdinalClassifier(
                 column and marked. A sparse matrix and the input of a module must be finite.
             y: One label per sample.
             sample_weight: Weight of each sample. Samples of weight 0 are ignored.
-            eval_set: Samples that select the epoch, ``(X_val, y_val)`` or with weights as a third
-                item; then nothing of X is held out for it. A list with one such tuple also works.
             groups: The group of each row, such as a patient. A group is never divided between
                 training, validation and calibration. Missing values are an error.
-            X_val: With ``y_val`` an alternative to ``eval_set`` that a pipeline can transform:
-                ``Pipeline(…, transform_input=["X_val"])``.
-            y_val: See ``X_val``.
-            sample_weight_val: See ``X_val``.
+            X_val: Samples that select the epoch; then nothing of X is held out for it.
+            y_val: Their labels.
+            sample_weight_val: Their weights.
         """
-        validation = inputs.find_validation(eval_set, X_val, y_val, sample_weight_val)
+        if (X_val is None) != (y_val is None):
+            raise UserError("X_val and y_val must be given together.")
+        validation = None if X_val is None else (X_val, y_val, sample_weight_val)
         before = self.__dict__.copy()
         try:
             options = self._make_options(has_validation=validation is not None)

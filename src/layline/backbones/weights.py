@@ -75,6 +75,9 @@ def load_weights(backbone: Backbone, weights: str) -> list[str]:
     try:
         return _fill(backbone, backbone.download(), weights)
     except Exception as error:  # timm and the libraries below it have many
+        if has_bundled_weights(backbone.name) and find_spec(_PACKAGE):
+            _fill(backbone, _read_bundled(backbone), "bundled")
+            return [f"The bundled weights are used, because {first_line(error)}."]
         raise OSError(
             f"Cannot load the ImageNet weights of {backbone.name}: {first_line(error)}. Use the "
             f"bundled weights of {BUNDLED}, a file of weights, or none."

@@ -101,15 +101,14 @@ def test_a_finished_run_is_resumed_with_more_epochs(train, layline, tmp_path):
         assert (short / name).read_bytes() == (whole / name).read_bytes(), name
 
 
-def test_the_help_has_panels_and_the_defaults_of_the_recipes(layline, monkeypatch):
+def test_the_help_has_panels_and_the_defaults_of_the_recipe(layline, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     text = layline("train", "--help").out
     for panel in ("Data", "Model", "Training", "Machine", "Output"):
         assert re.search(rf"╭─ {panel} ─+╮", text)
-    for name in ("modern", "paper"):
-        config = resolve_config({"recipe": name, "data": {"source": "folder"}})
-        assert re.search(rf"--epochs .*\b{config.training.epochs}\b", text)
-        assert re.search(rf"--method .*[( ]{config.head.method}\b", text)
+    config = resolve_config({"data": {"source": "folder"}})
+    assert re.search(rf"--epochs .*\b{config.training.epochs}\b", text)
+    assert re.search(rf"--method .*[( ]{config.head.method}\b", text)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -116,13 +116,13 @@ def test_a_stop_is_a_keyboard_interrupt_that_says_how_to_resume(photos, tmp_path
     def stop(settings, folder, console):
         folder.config.parent.mkdir()
         folder.config.touch()
-        raise Interrupted(2, 0)
+        raise Interrupted("Stopped in epoch 2 at step 0")
 
     monkeypatch.setattr(runs, "train_run", stop)
     with pytest.raises(KeyboardInterrupt) as stopped:
         layline.train(photos, **SMALL, out=tmp_path / "run", verbose=False)
     assert str(stopped.value) == (
-        "Stopped after epoch 1; the state is saved. Resume with "
+        "Stopped in epoch 2 at step 0; the state is saved. Resume with "
         f"layline.train(resume={str(tmp_path / 'run')!r})"
     )
 

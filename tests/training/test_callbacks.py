@@ -51,8 +51,8 @@ def test_an_event_stops_a_run():
 @pytest.mark.parametrize(
     ("step", "signals", "message"),
     [
-        (3, (signal.SIGINT,), "Stopped in epoch 1 after 3 steps; the state is saved."),
-        (10, (signal.SIGTERM,), "Stopped after epoch 2; the state is saved."),
+        (3, (signal.SIGINT,), "Stopped in epoch 1 at step 3; the state is saved."),
+        (10, (signal.SIGTERM,), "Stopped in epoch 3 at step 0; the state is saved."),
         (8, (signal.SIGINT,) * 2, "Stopped at once; earlier checkpoints are kept."),
     ],
 )
@@ -91,7 +91,7 @@ def test_workers_end_with_the_run(attempt, photographs, outcome, tmp_path):
         harm = {"target": "layline.training.trainer:Trainer._step", "deed": deed, "number": 2}
         stopped = attempt("train", *options, "--out", folder, harm=[harm])
         assert (stopped.codes, stopped.left) == ([code], []), stopped.stderr
-        assert ("Stopped in epoch 1 after 2 steps" in stopped.stderr) == (code == 130)
+        assert ("Stopped in epoch 1 at step 2" in stopped.stderr) == (code == 130)
         assert attempt("train", "--resume", folder, "--workers", 0).codes == [0]
         assert outcome(folder) == outcome(tmp_path / "whole")
 
@@ -125,7 +125,7 @@ def show(shown=True, metric="mae", **console):
 def test_a_log_gets_a_line_per_epoch_that_names_the_metric(metric, label):
     assert show(metric=metric, width=40) == (
         "epoch  2/10  loss 0.5000  val loss 0.7500  val MAE 0.2500  accuracy 0.8750  "
-        f"best {label} 0.1250 at epoch 1  64 samples/s  0:16 left\n"
+        f"best {label} 0.1250 at epoch 1  64 samples/s  0:00:16 left\n"
     )
 
 

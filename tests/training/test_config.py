@@ -86,7 +86,7 @@ def test_a_configuration_survives_its_file(tmp_path, recipe):
         ({"training": {"epochs": 0}}, r"training\.epochs: .*greater than 0.*got 0"),
         ({"training": {"learning_rate": float("nan")}}, r"training\.learning_rate: .*finite"),
         ({"training": {"decode": "mod"}}, r"training\.decode: .*did you mean mode"),
-        ({"data": {"augmentation": "crops"}}, r"did you mean crop"),
+        ({"data": {"augmentation": "crops"}}, r"should be 'crop', .* got 'crops'"),
         ({"head": {"method": "hard-lines"}}, "method must be a known name.*hard-linear"),
         ({"recipe": "papers"}, r"recipe must be a known name.*did you mean paper"),
         (

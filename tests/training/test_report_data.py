@@ -18,7 +18,6 @@ from layline.data.tables import Rows, TableEncoding
 from layline.evaluation.evaluate import Evaluation
 from layline.evaluation.predictions import Predictions
 from layline.geometry import LAYOUTS
-from layline.training.callbacks import describe_collapse
 from layline.training.config import ReportConfig
 from layline.training.report_data import (
     LONGER_SIDE,
@@ -185,12 +184,3 @@ def test_the_cells_of_a_row_are_those_of_the_table():
         {"size": None, "colour": "blue", "n": 2.0},
         {"size": 2.0, "colour": None, "n": 3.0},
     ]
-
-
-def test_collapsed_proxies_are_reported():
-    assert describe_collapse(heads.create("coral", 5, 8)) is None
-    head = heads.create("hard-linear", 5, 8)
-    assert describe_collapse(head) is None
-    with torch.no_grad():
-        head.layout.vectors *= 0.05 / head.layout.vectors.norm()
-    assert "neighbors are 0.05 apart" in describe_collapse(head)

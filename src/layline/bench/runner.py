@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -32,7 +33,7 @@ from layline.bench.grid import Cell, data_digest
 from layline.bench.store import Outcome, Store
 from layline.geometry.decoding import decode_name
 from layline.metrics import METRICS
-from layline.training.callbacks import SHUTDOWN_SIGNALS, Reporter, amount, format_time
+from layline.training.callbacks import SHUTDOWN_SIGNALS, Reporter, amount
 from layline.training.config import Config
 from layline.training.run import train_run
 from layline.utils.devices import gpus_for
@@ -204,7 +205,7 @@ class _Queue:
         if not outcome.error:
             mae = outcome.numbers[decode_name(cell.config.training.decoding)]["mae"]
             result = f"MAE {mae:.3f}  {outcome.seconds:.1f} s"
-        time_left = format_time(mean * (self.total - done) / self.jobs)
+        time_left = timedelta(seconds=round(mean * (self.total - done) / self.jobs))
         self.log(f"{done}/{self.total}  {cell.name}  {result}  {time_left} left")
 
 

@@ -135,26 +135,14 @@ def _make_option(setting: "Setting") -> inspect.Parameter:
 
 
 def _describe_default(setting: "Setting") -> str:
-    """Describe the default of a setting, and how the recipes differ in it."""
-    from layline.training.config import combine, setting_at
+    """Describe the default of a setting in the recipe modern."""
+    from layline.training.config import setting_at
     from layline.training.recipes import RECIPES
 
-    recipes_of: dict[str, list[str]] = {}
-    for recipe, chosen in RECIPES.items():
-        own = {"recipe": "modern", "backbone": {"name": chosen.backbone}}
-        value = setting_at(combine(own, chosen.settings), setting.path)
-        text = _text(setting.default if value is None else value)
-        if recipe == "modern":
-            text = _CHOSEN.get(setting.name, text)
-        recipes_of.setdefault(text, []).append(recipe)
-    return "; ".join(
-        text if "modern" in recipes else f"{', '.join(recipes)}: {text}"
-        for text, recipes in recipes_of.items()
-        if text
-    )
-
-
-def _text(value: object) -> str:
+    if setting.name in _CHOSEN:
+        return _CHOSEN[setting.name]
+    own = setting_at(RECIPES["modern"].settings, setting.path)
+    value = setting.default if own is None else own
     if isinstance(value, bool):
         return "on" if value else "off"
     return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

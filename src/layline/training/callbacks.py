@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
 from types import FrameType
 
@@ -19,8 +20,6 @@ from safetensors import SafetensorError
 
 from layline.evaluation.predictions import Predictions
 from layline.geometry.decoding import decode_name
-from layline.geometry.layouts import Linear
-from layline.heads import ConstrainedProxies, OrdinalHead
 from layline.model.model import OrdinalModel
 from layline.model.model_file import read_model_file
 from layline.training.config import ReportConfig
@@ -37,7 +36,6 @@ Log = Callable[[str], None]
 SHUTDOWN_SIGNALS = (signal.SIGTERM, *([signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else []))
 _PROGRESS = "progress.bin"  # in a checkpoint
 _AFTER_EPOCH = 5.0  # seconds: an epoch of a small table takes less time than its checkpoint
-_COLLAPSED = 0.1  # distance of neighboring proxies; a learned one starts near 1.4
 _PROGRESS_LINES = 4  # of long work, in a log
 
 
@@ -164,15 +162,9 @@ class Recording(Callback):
     """Write the best model, a layout snapshot and the history after each epoch, and track it."""
 
     def __init__(
-        self,
-        model: OrdinalModel,
-        folder: RunFolder,
-        tracker: Accelerator,
-        log: Log,
-        report: ReportConfig,
+        self, model: OrdinalModel, folder: RunFolder, tracker: Accelerator, report: ReportConfig
     ) -> None:
-        self._model, self._folder, self._tracker, self._log = model, folder, tracker, log
-        self._report, self._warned = report, False
+        self._model, self._folder, self._tracker, self._report = model, folder, tracker, report
 
     def on_start(self, trainer: Trainer) -> None:
         """Choose the validation samples that the layouts show."""
@@ -185,9 +177,6 @@ class Recording(Callback):
         if not trainer.processes.is_main or validation is None or trainer.validation is None:
             return
         self._tracker.log(trainer.state.history[-1], step=trainer.state.epoch)
-        if not self._warned and (warning := describe_collapse(self._model.head)):
-            self._log(warning)
-            self._warned = True
         if is_best:
             self._model.save(self._folder.best)
         if self.keep is not None:
@@ -196,20 +185,6 @@ class Recording(Callback):
             layout = take_snapshot(features, self.keep, ranks, predicted, self._model.head)
             layout.save(self._folder.layout(trainer.state.epoch))
         self._folder.write_history(trainer.state.history)
-
-
-def describe_collapse(head: OrdinalHead) -> str | None:
-    """Warn if the proxies of a linear layout collapsed, so that every distribution is flat."""
-    layout = head.layout if isinstance(head, ConstrainedProxies) else None
-    if not isinstance(layout, Linear) or layout.norm is not None:
-        return None
-    step = layout.proxies().diff(dim=0).norm(dim=1).mean().item()
-    if step >= _COLLAPSED:
-        return None
-    return (
-        f"The proxies collapsed: neighbors are {step:.2g} apart, so nothing is learned. Set the "
-        "head option norm to 3, or use a larger dim."
-    )
 
 
 class Reporter:
@@ -271,15 +246,8 @@ class ProgressDisplay(Callback):
         """Print the results of the epoch."""
         (task,) = self._bar.tasks
         speed = (task.speed or 0) * trainer.options.batch_size
-        left = format_time(task.time_remaining or 0)
+        left = timedelta(seconds=round(task.time_remaining or 0))
         self._log(f"{describe_epoch(trainer)}  {speed:.0f} samples/s  {left} left")
-
-
-def format_time(seconds: float) -> str:
-    """Write a time as minutes and seconds, with the hours if there are any."""
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
 def amount(count: int, noun: str) -> str:

@@ -6,7 +6,7 @@
 
 import re
 import tomllib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from dataclasses import fields as dataclass_fields
 from difflib import get_close_matches
@@ -27,7 +27,6 @@ from pydantic import (
     ValidationError,
 )
 
-from layline.data.preprocessing import AUGMENTATIONS
 from layline.geometry.decoding import check_decode
 from layline.metrics import CRITERIA
 from layline.utils.validation import UserError, check_known
@@ -70,14 +69,6 @@ def parse_minutes(budget: Any) -> float:
     return minutes
 
 
-def _one_of(argument: str, known: Collection[str]) -> AfterValidator:
-    def check(value: str) -> str:
-        check_known(argument, value, known)
-        return value
-
-    return AfterValidator(check)
-
-
 def _reserved(*names: str) -> AfterValidator:
     """Refuse options that are settings of their own, or follow from the data."""
 
@@ -92,8 +83,6 @@ def _reserved(*names: str) -> AfterValidator:
 _SourceOptions = Annotated[Tree, _reserved("name", "root", "partition", "calibration")]
 _BackboneOptions = Annotated[Tree, _reserved(*NOT_OPTIONS)]
 _HeadOptions = Annotated[Tree, _reserved("name", "dim", "num_classes")]
-_Augmentation = Annotated[str, _one_of("augmentation", AUGMENTATIONS)]
-_Metric = Annotated[str, _one_of("metric", CRITERIA)]
 _Share = Annotated[float, Field(ge=0, lt=1)]
 _Decode = Annotated[str | list[list[float]], AfterValidator(check_decode)]
 _Minutes = Annotated[float, BeforeValidator(parse_minutes)]
@@ -118,7 +107,9 @@ class DataConfig(Section):
     )
     options: _SourceOptions = _setting({}, "Options of the data source.", name="source_options")
     size: PositiveInt | None = _setting(None, "Height and width of input images.", MODEL, le=8192)
-    augmentation: _Augmentation | None = _setting(None, "crop, mild, shift, flip or none.")
+    augmentation: Literal["crop", "mild", "shift", "flip", "none"] | None = _setting(
+        None, "How training images are changed at random."
+    )
     keep_ratio: bool = _setting(False, "Keep the aspect ratio of test images when resizing.")
     crop: float | None = _setting(None, "Share of test images that the crop keeps.", gt=0, le=1)
     cache: bool = _setting(False, "Cache decoded images on disk.", DATA)
@@ -196,7 +187,9 @@ class TrainingConfig(Section):
     class_weight: _Weights = _setting(
         "off", "Class weights: off, balanced, or effective (effective number of samples).", TRAINING
     )
-    metric: _Metric = _setting("mae", "Selects the best epoch: mae, accuracy or qwk.", TRAINING)
+    metric: Literal["mae", "accuracy", "qwk"] = _setting(
+        "mae", "Selects the best epoch: mae, accuracy or qwk.", TRAINING
+    )
     ties: Literal["first", "loss"] = _setting(
         "first", "Which of several equally good epochs to keep: the first, or by validation loss."
     )

@@ -146,12 +146,8 @@ def train(
     except KeyboardInterrupt as stop:
         if not folder.config.exists():
             raise  # nothing was saved yet
-        saved = isinstance(stop, Interrupted)
-        how = (
-            f"{stop}; the state is saved"
-            if saved
-            else "Stopped at once; earlier checkpoints are kept"
-        )
+        at_once = "Stopped at once; earlier checkpoints are kept"
+        how = f"{stop}; the state is saved" if isinstance(stop, Interrupted) else at_once
         raise Stopped(folder.path, how) from None
     if numbers is not None and folder.read_record().report.enabled:
         write_report(folder, console)
@@ -242,7 +238,7 @@ def train_run(
         callbacks = [
             Signals(stop),
             Checkpoints(folder, processes, log, config.training.checkpoint_minutes),
-            Recording(run.model, folder, accelerator, log, config.report),
+            Recording(run.model, folder, accelerator, config.report),
             ProgressDisplay(console, processes.is_main),
         ]
         train, validation = splits["train"], splits["validation"]

@@ -29,10 +29,6 @@ EpochRecord = dict[str, int | float]
 class Interrupted(KeyboardInterrupt):
     """Training was stopped from outside, and its state is saved."""
 
-    def __init__(self, epoch: int, step: int) -> None:
-        place = f"in epoch {epoch} after {step} step{'s' if step > 1 else ''}"
-        super().__init__(f"Stopped {place if step else f'after epoch {epoch - 1}'}")
-
 
 @dataclass
 class TrainingState:
@@ -197,7 +193,7 @@ class Trainer:
         for callback in self.callbacks:
             callback.save_checkpoint(self)
         if stop:
-            raise Interrupted(self.state.epoch, self.state.step)
+            raise Interrupted(f"Stopped in epoch {self.state.epoch} at step {self.state.step}")
 
     def _finish_epoch(self) -> None:
         """Validate, remember the best epoch, and save."""

@@ -16,7 +16,7 @@ from PIL import Image, ImageOps
 from pillow_heif.constants import HeifCompressionFormat
 from pillow_heif.misc import CtxEncode
 
-from layline.data.detect import describe_skipped, list_images, reads_avif
+from layline.data.detect import describe_skipped, list_images
 from layline.data.image_cache import find_bad
 from layline.data.images import (
     BadImageError,
@@ -221,12 +221,6 @@ def test_what_is_not_read_is_called_by_its_name(content, why):
         decode(io.BytesIO(content))
 
 
-@pytest.mark.skipif(not reads_avif(), reason="this Pillow has no AVIF")
-def test_avif_is_read():
-    found = decode(saved(smooth(40, 60), "AVIF", quality=95))
-    assert np.abs(found.astype(int) - smooth(40, 60)).mean() < 3
-
-
 @given(st.binary(max_size=200))
 def test_random_bytes_are_not_an_image(content):
     with pytest.raises(BadImageError):
@@ -343,28 +337,20 @@ def test_a_missing_path_and_a_folder_without_images_are_refused(tmp_path):
         as_images(tmp_path)
 
 
-@pytest.mark.parametrize("make", [bytes, bytearray, memoryview, io.BytesIO])
-def test_the_content_of_a_file_is_an_image(files, make):
+def test_the_content_of_a_file_is_an_image():
     content = saved(noise(), "PNG").getvalue()
-    many = as_images([make(content), noise(1), make(content)])
+    many = as_images([content, noise(1), content])
     assert (many.names, many.decoded) == (("0", "1", "2"), False)
     for index, seed in enumerate((0, 1, 0)):
         assert_array_equal(many.load(index), noise(seed))
     assert_array_equal(pickle.loads(pickle.dumps(many)).load(2), noise(0))
-    with (files / "9.png").open("rb") as file:
-        file.read(10)
-        found = as_images(file)  # from its beginning
-    assert found.names == (str(files / "9.png"),)
-    assert_array_equal(found.load(0), noise(5))
-    with (files / "notes.txt").open() as file, pytest.raises(ValueError, match="Open it with 'rb'"):
-        as_images([noise(), file])
 
 
 def test_damaged_files_and_bytes_are_named_with_the_reason(tmp_path):
     (tmp_path / "empty.png").write_bytes(b"")
     found = as_images(
         [
-            saved(noise(), "PNG"),
+            saved(noise(), "PNG").getvalue(),
             tmp_path / "empty.png",
             saved(noise(), "PNG").getvalue()[:60],
             b"text",

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -158,20 +158,6 @@ def find_file(root: str | Path, suffixes: tuple[str, ...]) -> Path:
         kind, found = " or ".join(suffixes), format_list(sorted(files)) or "none"
         raise UserError(f"{root} must contain one {kind} file, found {found}. Name the file.")
     return root / files[0]
-
-
-def read_content(file: Any) -> bytes | None:
-    """Return the content of a file that is passed as bytes or open; None for anything else."""
-    if isinstance(file, bytes | bytearray | memoryview):
-        return bytes(file)
-    if not hasattr(file, "read"):
-        return None
-    if file.seekable():
-        file.seek(0)
-    content = file.read()
-    if not isinstance(content, bytes):
-        raise UserError("A file is open for text. Open it with 'rb'.")
-    return content
 
 
 def format_list(items: Iterable[object]) -> str:

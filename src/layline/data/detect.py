@@ -10,7 +10,6 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +18,7 @@ from layline.data.dataset import find_file, format_list
 from layline.data.labels import natural_key, natural_order
 from layline.data.splits import SPLIT_WORDS, find_groups
 from layline.data.tables import EXCEL_SUFFIXES, TEXT_SUFFIXES, TableFile, read_table_file
-from layline.utils.validation import UserError, require
+from layline.utils.validation import UserError
 
 # fmt: off
 _IMAGE_SUFFIXES = frozenset({
@@ -177,15 +176,7 @@ def _suffix(name: str) -> str:
 
 
 def _readable_suffixes() -> frozenset[str]:
-    heic = _HEIC_SUFFIXES if find_spec("pillow_heif") else set()
-    return _IMAGE_SUFFIXES | heic | ({".avif"} if reads_avif() else set())
-
-
-@cache
-def reads_avif() -> bool:
-    """Check whether this Pillow reads AVIF."""
-    features = require("PIL.features", extra="images", needed_by="reading images")
-    return "avif" in features.modules and bool(features.check("avif"))
+    return _IMAGE_SUFFIXES | (_HEIC_SUFFIXES if find_spec("pillow_heif") else set())
 
 
 def is_image(name: str) -> bool:

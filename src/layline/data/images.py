@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeVar
 import joblib
 import numpy as np
 
-from layline.data.dataset import Images, Indices, Pixels, read_content, require_path
-from layline.data.detect import describe_skipped, list_images, reads_avif
+from layline.data.dataset import Images, Indices, Pixels, require_path
+from layline.data.detect import describe_skipped, list_images
 from layline.utils.validation import UserError, require
 
 if TYPE_CHECKING:
@@ -132,8 +132,8 @@ class UserImages(Images):
 def as_images(samples: Any) -> UserImages:
     """Convert what a user passes to images.
 
-    That is a path, a folder, the bytes of an image file, an open file, an array (height, width, 3)
-    of values from 0 to 255, a Pillow image, or a sequence of them, such as a Series of paths.
+    That is a path, a folder, the bytes of an image file, an array (height, width, 3) of values from
+    0 to 255, a Pillow image, or a sequence of them, such as a Series of paths.
     """
     items: list[Path | bytes | Pixels] = []
     names: list[str] = []
@@ -144,17 +144,15 @@ def as_images(samples: Any) -> UserImages:
             paths = _list_folder(path, skipped) if path.is_dir() else [path]
             items += paths
             names += map(str, paths)
-            continue
-        content, name = read_content(sample), getattr(sample, "name", None)
-        items.append(_to_array(sample, place) if content is None else content)
-        names.append(name if content is not None and isinstance(name, str) else str(place))
+        else:
+            items.append(sample if isinstance(sample, bytes) else _to_array(sample, place))
+            names.append(str(place))
     return UserImages(tuple(items), tuple(names), tuple(skipped))
 
 
 def _as_sequence(samples: Any) -> Sequence[Any]:
     """Return the samples one by one; a single image is a sequence of one."""
-    content = isinstance(samples, str | Path | bytes | bytearray | memoryview)
-    if content or hasattr(samples, "read") or hasattr(samples, "getbands"):
+    if isinstance(samples, str | Path | bytes) or hasattr(samples, "getbands"):
         return [samples]
     if isinstance(samples, Sequence):
         return samples
@@ -269,7 +267,7 @@ def _identify(stream: BinaryIO) -> "Image":
     from PIL import Image, UnidentifiedImageError
 
     try:
-        return Image.open(stream, formats=(*_FORMATS, "AVIF") if reads_avif() else _FORMATS)
+        return Image.open(stream, formats=_FORMATS)
     except UnidentifiedImageError:
         stream.seek(0)
         start = stream.read(132)

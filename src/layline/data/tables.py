@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layline.data.class_order import is_number
-from layline.data.dataset import Indices, find_file, format_list, read_content
+from layline.data.dataset import Indices, find_file, format_list
 from layline.data.labels import natural_order
 from layline.utils.validation import UserError, check_known, require
 
@@ -418,14 +418,13 @@ class UnencodedRows:
 
 
 def as_rows(samples: Any, encoding: TableEncoding) -> Rows:
-    """Convert a data frame, a dict of columns, or a CSV or Excel file (path or content) to rows.
+    """Convert a data frame, a dict of columns, or a CSV or Excel file (path or bytes) to rows.
 
     Arrays also work if the model has numeric columns only, in the order of its columns.
     """
     pandas = require("pandas", extra="images", needed_by="predicting from a table")
-    content = read_content(samples)
-    if content is not None or isinstance(samples, str | Path):
-        file = read_table_file(samples if content is None else content)
+    if isinstance(samples, str | Path | bytes):
+        file = read_table_file(samples)
         return encoding.encode_rows(file.frame, file.row_names)
     try:
         if isinstance(samples, Mapping):  # columns of Series belong together by place, not by index

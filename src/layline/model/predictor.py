@@ -84,9 +84,9 @@ class Predictor(ABC):
         """Predict the class name of each sample.
 
         Args:
-            samples: Images as paths, bytes, open files, arrays (height, width, 3) or Pillow
-                images, one or a sequence of them, or a folder. For a table a data frame, or a CSV
-                file as a path, bytes or an open file.
+            samples: Images as paths, bytes, arrays (height, width, 3) or Pillow images, one or a
+                sequence of them, or a folder. For a table a data frame, or a CSV file as a path or
+                bytes.
             decode: ``"mode"``, ``"median"``, ``"mean"``, ``"quadratic"``, or a matrix of the cost
                 of each decision with a row for each true class; None for that of training.
         """

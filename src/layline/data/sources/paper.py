@@ -17,8 +17,6 @@ draw.
 """
 
 import csv
-import tarfile
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from statistics import median
@@ -42,7 +40,7 @@ _COLUMNS = ("#flickr_photo_id", "category", "beauty_scores")
 
 
 def read_historical_color(root: Path, *, partition: int = 0, proportional: bool = False) -> Dataset:
-    """Read the decades from a folder above them, or from the archive, which is then unpacked.
+    """Read the decades from a folder above them.
 
     With ``proportional`` the splits are the same shares of however many images there are.
     """
@@ -50,7 +48,6 @@ def read_historical_color(root: Path, *, partition: int = 0, proportional: bool 
     first = DECADES[0]
     # in the unpacked archive the folder decade_database is three levels down
     patterns = (first, *(f"{'*/' * depth}decade_database/{first}" for depth in range(5)))
-    root = _unpack(root) if root.is_file() else root
     place = _find(root, patterns, f"folder {first}").parent
     rng, each = np.random.default_rng(partition), int(_PER_DECADE.sum())
     names: list[str] = []
@@ -88,22 +85,6 @@ def read_historical_color(root: Path, *, partition: int = 0, proportional: bool 
         splits=Splits(*(np.sort(np.concatenate(split)) for split in zip(*drawn, strict=True))),
         notes=tuple(notes),
     )
-
-
-def _unpack(archive: Path) -> Path:
-    """Unpack an archive into a folder of its name next to it, once."""
-    folder = archive.with_suffix("")
-    if not folder.is_dir():
-        try:
-            with (
-                tempfile.TemporaryDirectory(dir=archive.parent) as part,
-                tarfile.open(archive) as t,
-            ):
-                t.extractall(f"{part}/all", filter="data")
-                Path(part, "all").rename(folder)
-        except tarfile.TarError as error:
-            raise UserError(f"{archive} cannot be read as a tar archive: {error}.") from error
-    return folder
 
 
 def read_adience(root: Path, *, partition: int = 0, lists: str | Path | None = None) -> Dataset:

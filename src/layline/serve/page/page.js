@@ -78,7 +78,7 @@
       byId("choose").textContent = "Choose images";
       byId("limits").textContent =
         `Up to ${limits.max_mb} MB and ${limits.max_pixels / 1e6} million pixels each.`;
-      byId("files").accept = "image/*,.heic,.heif,.avif,.tif,.tiff";
+      byId("files").accept = "image/*,.heic,.heif,.tif,.tiff";
     }
   }
 

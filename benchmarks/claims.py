@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pandas as pd
+import scipy.stats
 
 from layline.bench.grid import read_grid
 from layline.bench.statistics import (
@@ -22,7 +23,6 @@ from layline.bench.statistics import (
     means,
     select_decoding,
     select_runs,
-    student_interval,
 )
 from layline.bench.store import GRID, read_results
 
@@ -116,7 +116,7 @@ def compare_seeds(frame: pd.DataFrame) -> pd.DataFrame:
             for metric in COMPARED:
                 differences = by_seed[metric][first] - by_seed[metric][second]
                 for data, values in differences.groupby("data", sort=False):
-                    low, high = student_interval(values.to_numpy())
+                    low, high = scipy.stats.ttest_1samp(values, 0).confidence_interval(0.95)
                     about = {"claim": claim, "first": first, "second": second, "metric": metric}
                     found = {"data": data, "difference": values.mean(), "low": low, "high": high}
                     rows.append(about | found)

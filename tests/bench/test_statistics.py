@@ -17,11 +17,9 @@ from layline.bench.statistics import (
     critical_difference,
     difference_interval,
     holm,
-    intervals,
     mean_ranks,
     select_runs,
     signed_rank,
-    student_interval,
     summary,
 )
 from layline.bench.tables import find_reference
@@ -182,26 +180,6 @@ def test_a_summary_is_what_numpy_says_of_each_group(long_frame):
         assert line["error"] == ("FloatingPointError" if len(values) < 4 else "")
         if len(values):
             assert (line["mean"], line["sd"]) == pytest.approx((values.mean(), values.std()))
-
-
-@given(st.lists(st.floats(-100, 100), min_size=2, max_size=8))
-def test_student_intervals_are_those_of_scipy(values):
-    if np.ptp(values) > 1e-6:
-        oracle = scipy.stats.ttest_1samp(values, 0).confidence_interval(0.95)
-        assert student_interval(np.array(values)) == pytest.approx(oracle)
-    assert student_interval(np.array(values[:1])) == (values[0], values[0])
-
-
-def test_intervals_leave_out_failed_runs(long_frame):
-    frame = long_frame(failed={("lev", "arc", "1")})
-    found = intervals(frame, "mae", "mode")
-    oracle = frame[frame.decode == "mode"].groupby(["data", "method"])["mae"].agg(["mean", "count"])
-    np.testing.assert_allclose(found["mean"], oracle.loc[found.index, "mean"])
-    assert found["n"].to_dict() == oracle["count"].to_dict()
-    pooled = intervals(frame, "mae", "mode", pooled=True).loc["all"]
-    runs = frame[(frame.decode == "mode") & (frame.method == "arc") & (frame.seed != "1")]
-    assert pooled["n"].to_dict() == {"line": 4, "arc": 3, "sord": 4}
-    assert pooled.loc["arc", "mean"] == pytest.approx(runs.groupby("seed")["mae"].mean().mean())
 
 
 def made_up(errors: list[list[float]]) -> pd.DataFrame:

@@ -146,7 +146,7 @@ def test_the_wanted_error_gives_the_number_of_cases_to_review(show, pages):
     assert f"{300 - decided} of 300" in answer.inner_text()
 
 
-def test_the_bench_page_shows_the_chosen_table_and_panel(show, pages):
+def test_the_bench_page_shows_the_chosen_table(show, pages):
     page = show(pages["bench"])
 
     def tables():
@@ -161,7 +161,3 @@ def test_the_bench_page_shows_the_chosen_table_and_panel(show, pages):
     page.select_option("#metric", "rps")
     assert tables() == ["rps"]
     assert page.locator("#decode").is_disabled()
-    values = "[...document.getElementById('plot-interval').data[0].x]"
-    pooled = page.evaluate(values)
-    page.select_option("#panel", "2")
-    page.wait_for_function(f"{values}.join() !== '{','.join(map(str, pooled))}'")

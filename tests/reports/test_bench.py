@@ -6,9 +6,8 @@ import re
 import numpy as np
 import pytest
 
-from layline.bench.statistics import METRICS, critical_difference, intervals, rank_methods
+from layline.bench.statistics import critical_difference, rank_methods
 from layline.reports.bench import (
-    intervals_figure,
     ranks_figure,
     render_bench,
     write_bench_figures,
@@ -44,7 +43,7 @@ def test_names_cannot_break_the_page(bench):
     assert ODD not in page
     assert "&lt;/script&gt;" in page
     data = re.search(r'id="report-data">(.*?)</script>', page, flags=re.DOTALL)
-    assert len(json.loads(data.group(1))["panels"]) == 4
+    assert "figures" in json.loads(data.group(1))
 
 
 def test_the_report_does_not_overwrite_results(bench):
@@ -62,7 +61,7 @@ def test_the_diagram_is_written(bench):
     assert names == {f"critical-difference-median.{suffix}" for suffix in ("png", "pdf")}
 
 
-def test_figures_show_ranks_and_intervals(long_frame):
+def test_the_figure_shows_ranks(long_frame):
     frame = long_frame()
     ranking = rank_methods(frame, "mae", "mode")
     width = critical_difference(len(ranking.ranks), ranking.num_data)
@@ -72,9 +71,3 @@ def test_figures_show_ranks_and_intervals(long_frame):
     assert dots["y"] == list(ranking.ranks.index)
     (band,) = figure["layout"]["shapes"]
     assert band["x1"] - band["x0"] == pytest.approx(width)
-    bounds = intervals(frame, "accuracy", "mode").loc["lev"]
-    (dots,) = intervals_figure(bounds, METRICS["accuracy"])["data"]
-    assert dots["x"] == sorted(dots["x"], reverse=True)
-    for method, x, up in zip(dots["y"], dots["x"], dots["error_x"]["array"], strict=True):
-        assert x == pytest.approx(100 * bounds.loc[method, "mean"], abs=1e-4)
-        assert x + up == pytest.approx(100 * bounds.loc[method, "high"], abs=1e-4)

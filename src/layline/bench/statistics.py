@@ -149,38 +149,6 @@ def means(frame: pd.DataFrame, metric: str, decode: str) -> pd.DataFrame:
     )
 
 
-def student_interval(values: Float[np.ndarray, " n"]) -> tuple[float, float]:
-    """Compute Student's 95 % interval of the mean, of length zero for equal values."""
-    if len(values) < 2 or np.ptp(values) == 0:
-        value = float(values[0]) if len(values) else float("nan")
-        return value, value
-    spread = {"loc": np.mean(values), "scale": scipy.stats.sem(values)}
-    low, high = scipy.stats.t.interval(_LEVEL, len(values) - 1, **spread)
-    return float(low), float(high)
-
-
-def intervals(frame: pd.DataFrame, metric: str, decode: str, pooled: bool = False) -> pd.DataFrame:
-    """Compute Student's 95 % interval of the mean over seeds of every method.
-
-    If ``pooled``, values are first averaged over data sets, for each seed that finished on all of
-    them; the data set is then called ``all``.
-    """
-    runs = select_decoding(frame, decode)
-    values = runs[["data", "method", "seed"]].assign(value=finished_values(runs, metric))
-    if pooled:
-        by_data = values.pivot_table(
-            index=["method", "seed"], columns="data", values="value", sort=False, dropna=False
-        ).reindex(columns=frame["data"].unique())
-        values = by_data.mean(axis="columns", skipna=False).rename("value").reset_index()
-        values = values.assign(data="all")
-    lines = []
-    for labels, group in values.groupby(["data", "method"], sort=False)["value"]:
-        numbers = group.dropna().to_numpy(dtype=np.float64)
-        lines.append((*labels, group.mean(), *student_interval(numbers), len(numbers)))
-    columns = ["data", "method", "mean", "low", "high", "n"]
-    return pd.DataFrame(lines, columns=columns).set_index(["data", "method"])
-
-
 @dataclass(frozen=True)
 class MeanRanks:
     """The mean ranks of methods over data sets."""

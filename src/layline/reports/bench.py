@@ -1,4 +1,4 @@
-"""The page of a benchmark: ranks, tables and intervals of many runs."""
+"""The page of a benchmark: ranks and tables of many runs."""
 
 import json
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ import pandas as pd
 from layline import metrics
 from layline.bench import statistics, tables
 from layline.bench.grid import Grid, read_grid
-from layline.bench.statistics import METRICS, MeanRanks, Metric, critical_difference
+from layline.bench.statistics import METRICS, MeanRanks, critical_difference
 from layline.bench.store import ENVIRONMENT, GRID, read_results
 from layline.reports import render_page
 from layline.reports.figures import Figure, interval_rows
@@ -18,7 +18,6 @@ from layline.reports.paper_figures import critical_difference_diagram, save_figu
 from layline.utils.files import check_output, write_text
 
 _LABELS = ["data", "method", "recipe", "backbone", "setting", "seed"]
-_MARGIN = {"l": 60, "r": 16, "t": 56, "b": 12}
 
 
 def write_bench_report(folder: Path, out: Path) -> None:
@@ -49,8 +48,7 @@ def render_bench(folder: Path) -> str:
     decodings = grid.used_decodings()
     chosen = {name: METRICS[name].own_decoding(decodings) for name in ("mae", "accuracy")}
     ranking = statistics.rank_methods(frame, "mae", chosen["mae"])
-    panels = _panels(frame, chosen["mae"])
-    figures, difference = {"interval": next(iter(panels.values()))}, 0.0
+    figures, difference = dict[str, Figure](), 0.0
     if _can_rank(ranking):
         difference = critical_difference(len(ranking.ranks), ranking.num_data)
         figures["ranks"] = ranks_figure(ranking.ranks, difference)
@@ -59,7 +57,7 @@ def render_bench(folder: Path) -> str:
     return render_page(
         "bench.html",
         ["bench.js"],
-        {"figures": figures, "panels": list(panels.values())},
+        {"figures": figures},
         title=folder.resolve().name,
         decodings=decodings,
         decode=chosen["mae"],
@@ -69,7 +67,6 @@ def render_bench(folder: Path) -> str:
         ranks=tables.mean_rank_table(frame, decodings) if "ranks" in figures else None,
         comparisons=_comparisons(frame, decodings),
         metrics=[(name, metric.title) for name, metric in tables.measured(frame).items()],
-        panels=list(panels),
         reference=reference,
         against=[
             tables.reference_table(frame, reference, *by) for by in chosen.items() if reference
@@ -90,18 +87,6 @@ def _comparisons(frame: pd.DataFrame, decodings: Sequence[str]) -> dict[str, tab
             key = f"{name}-{decode}" if metric.decode else name
             comparisons[key] = tables.comparison(frame, name, decode)
     return comparisons
-
-
-def _panels(frame: pd.DataFrame, decode: str) -> dict[str, Figure]:
-    """Draw the intervals of the mean over data sets and of each data set."""
-    metric, panels = METRICS["mae"], {}
-    if frame["data"].nunique() > 1:
-        pooled = statistics.intervals(frame, "mae", decode, pooled=True).droplevel("data")
-        panels["all data sets"] = intervals_figure(pooled, metric)
-    by_data = statistics.intervals(frame, "mae", decode)
-    for name in frame["data"].unique():
-        panels[str(name)] = intervals_figure(by_data.loc[name], metric)
-    return panels
 
 
 def _facts(grid: Grid, frame: pd.DataFrame) -> dict[str, Any]:
@@ -158,13 +143,5 @@ def ranks_figure(ranks: "pd.Series[float]", difference: float) -> Figure:
     band |= {"fillcolor": "@soft", "opacity": 0.55, "layer": "below", "line": {"width": 0}}
     xaxis = {"title": {"text": "mean rank by MAE, lower is better"}, "side": "top"}
     layout |= {"xaxis": xaxis | {"range": [0.5, len(ranks) + 0.5]}, "shapes": [band]}
-    return {"data": [trace], "layout": layout | {"margin": _MARGIN}}
-
-
-def intervals_figure(bounds: pd.DataFrame, metric: Metric) -> Figure:
-    """Draw the mean of each method with its interval ``low`` to ``high``, the best on top."""
-    rows = bounds.dropna(subset=["mean"])[["mean", "low", "high"]] * metric.scale
-    rows = rows.sort_values("mean", ascending=metric.lower_is_better)
-    trace, layout = interval_rows(list(rows.index), rows["mean"], rows["low"], rows["high"])
-    layout["xaxis"] = {"title": {"text": metric.title}, "side": "top"}
-    return {"data": [trace], "layout": layout | {"margin": _MARGIN}}
+    layout["margin"] = {"l": 60, "r": 16, "t": 56, "b": 12}
+    return {"data": [trace], "layout": layout}

@@ -1,8 +1,7 @@
 "use strict";
-// Show the chosen table and panel.
+// Show the chosen table.
 const metric = document.getElementById("metric");
 const decode = document.getElementById("decode");
-const panel = document.getElementById("panel");
 
 function chooseTable() {
   const names = [`${metric.value}-${decode.value}`, metric.value]; // some metrics need no decoding
@@ -12,11 +11,5 @@ function chooseTable() {
   decode.disabled = chosen.dataset.table === metric.value;
 }
 
-function choosePanel() {
-  report.figures.interval = report.panels[Number(panel.value)];
-  drawAll();
-}
-
 metric.addEventListener("change", chooseTable);
 decode.addEventListener("change", chooseTable);
-panel.addEventListener("change", choosePanel);

@@ -216,14 +216,11 @@ def paired_differences(
     tables, cells = _sum_by_unit(ranks, [first, second], groups)
     both, exchanged = hstack(tables, format="csr"), hstack(tables[::-1], format="csr")
     rng, count = np.random.default_rng(seed), both.shape[0]
-
-    def exchange() -> Floats:
-        swap = rng.integers(2, size=count)
-        return np.asarray(swap @ exchanged + (1 - swap) @ both)
-
     observed = _measure(both.sum(axis=0)[None], cells, models=2)
     resampled = _measure(_bootstrap(rng, both, draws), cells, models=2)
-    swapped = _measure(np.array([exchange() for _ in range(draws)]), cells, models=2)
+    swaps = (rng.integers(2, size=count) for _ in range(draws))
+    sums = np.array([swap @ exchanged + (1 - swap) @ both for swap in swaps])
+    swapped = _measure(sums, cells, models=2)
     rows = {}
     for name in COMPARED:
         before, after = (each if np.isfinite(each) else None for each in observed[name][0].tolist())

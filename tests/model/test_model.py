@@ -88,7 +88,7 @@ def test_an_image_that_cannot_be_decoded_stops_or_is_marked(files):
 
 def test_samples_of_the_other_kind_are_refused():
     with pytest.raises(ValueError, match="The model takes rows of a table"):
-        table().stream(convnet().read(pixels()))
+        list(table().stream(convnet().read(pixels())))
 
 
 def test_a_calibrated_model_keeps_its_certainty_in_the_file(tmp_path):

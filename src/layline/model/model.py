@@ -1,6 +1,7 @@
 """A model: backbone, head and class names, from samples to labels."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from layline.data.dataset import Images
 from layline.data.loaders import Batches, ImageBatches, RowBatches
 from layline.data.preprocessing import ImagePreprocessing
 from layline.data.tables import Rows, TableEncoding
-from layline.geometry.decoding import Decode, check_decode, decode_name
+from layline.geometry.decoding import Decode, check_decode
 from layline.heads.base import probabilities
 from layline.model.calibration import apply_temperature
 from layline.model.predictor import Prediction, Predictor
@@ -94,38 +95,30 @@ class OrdinalModel(Network, Predictor):
     ) -> Iterator[Prediction]:
         """Predict samples batch by batch, see :meth:`layline.model.predictor.Predictor.stream`."""
         batches = make_batches(samples, self.description, keep_going=keep_going)
-        return self.stream_batches(batches, batch_size, workers, decode)
+        order = loaders.sequential_batches(len(batches), batch_size)
+        on_gpu = next(self.parameters()).is_cuda
+        for x, index in loaders.loader(batches, order, workers, on_gpu):
+            yield replace(self.predict_batch(x, decode), index=index.numpy())
 
     @torch.no_grad()
-    def stream_batches(
-        self,
-        samples: Batches,
-        batch_size: int = 64,
-        workers: int | None = 0,
-        decode: Decode | None = None,
-    ) -> Iterator[Prediction]:
-        """Predict batches of prepared samples, see :meth:`stream`."""
-        own = self.description.decode
-        wanted = check_decode(own if decode is None else decode, len(self.classes))
-        temperature = self.description.calibration.temperature
-        was_training = self.training
-        self.eval()
-        device = next(self.parameters()).device
+    def predict_batch(self, x: Tensor, decode: Decode | None = None) -> Prediction:
+        """Predict prepared samples as one batch."""
+        description, was_training = self.description, self.training
+        wanted = check_decode(description.decode if decode is None else decode, len(self.classes))
         try:
-            batches = loaders.sequential_batches(len(samples), batch_size)
-            for x, index in loaders.loader(samples, batches, workers, device.type == "cuda"):
-                vectors = self.backbone(loaders.to_device(x, device))
-                # a row that overflowed has no prediction, and must not stop the others
-                finite = vectors.isfinite().all(dim=1, keepdim=True)
-                features = torch.where(finite, vectors, 0)
-                log_probs = apply_temperature(self.head.log_probs(features), temperature)
-                decisions = self.head.decisions(features, log_probs, wanted)
-                chosen = decisions[decode_name(wanted)].cpu().numpy()
-                proba = probabilities(log_probs.cpu()).numpy()
-                known = vectors if vectors.dtype == torch.float64 else vectors.float()
-                yield Prediction(index.numpy(), proba, chosen, known.cpu().numpy())
+            self.eval()
+            vectors = self.backbone(loaders.to_device(x, next(self.parameters()).device))
+            # a row that overflowed has no prediction, and must not stop the others
+            finite = vectors.isfinite().all(dim=1, keepdim=True)
+            features = torch.where(finite, vectors, 0)
+            log_probs = self.head.log_probs(features)
+            log_probs = apply_temperature(log_probs, description.calibration.temperature)
+            chosen = self.head.predict(features, wanted, log_probs).cpu().numpy()
         finally:
             self.train(was_training)
+        proba = probabilities(log_probs.cpu()).numpy()
+        known = vectors if vectors.dtype == torch.float64 else vectors.float()
+        return Prediction(np.arange(len(x)), proba, chosen, known.cpu().numpy())
 
     def save(self, path: str | Path) -> None:
         """Write the model to one ``.safetensors`` file, see :func:`layline.load`."""

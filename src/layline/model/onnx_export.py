@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from layline import __version__
 from layline.backbones import MLP
-from layline.data.loaders import RowBatches
 from layline.data.preprocessing import ImagePreprocessing
 from layline.data.tables import TableEncoding
 from layline.geometry.decoding import decide
@@ -196,8 +195,7 @@ def _compare(
     # batches of one sample and of many
     parts = [session.run(None, {name: part.numpy()}) for part in (x[:1], x[1:])]
     computed = dict(zip(outputs, map(np.concatenate, zip(*parts, strict=True)), strict=True))
-    batches = RowBatches(x if model.is_table else x.permute(0, 3, 1, 2))
-    (answer,) = model.stream_batches(batches, len(x))
+    answer = model.predict_batch(x if model.is_table else x.permute(0, 3, 1, 2))
     proba, expected = answer.proba, {"rank": answer.chosen}
     if coverage is not None:
         ranges = model.description.calibration.ranges(proba, answer.chosen, coverage)

@@ -22,7 +22,6 @@ from pydantic import BaseModel, Field
 from torch import Tensor
 
 import layline
-from layline.data.loaders import RowBatches
 from layline.data.tables import TableEncoding
 from layline.evaluation.diagnostics import certainty
 from layline.evaluation.prediction_file import REVIEW_SHARE, read_predictions
@@ -108,8 +107,7 @@ class ServedModel:
 
     def predict(self, x: Tensor) -> Prediction:
         """Predict prepared samples as one batch."""
-        (predicted,) = self.model.stream_batches(RowBatches(x), len(x), decode=self.decode)
-        return predicted
+        return self.model.predict_batch(x, self.decode)
 
     def describe_samples(
         self, names: list[str], predicted: Prediction

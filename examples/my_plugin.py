@@ -24,12 +24,7 @@ class Bump(LinearHead):
 
     def __init__(self, num_classes, dim, width=1.0):
         super().__init__(num_classes, dim, outputs=1)
-        self.width = width
-        self.log_width = nn.Parameter(torch.empty(()))
-        self._set_start_values()
-
-    def _set_start_values(self):
-        nn.init.constant_(self.log_width, math.log(self.width))
+        self.log_width = nn.Parameter(torch.tensor(math.log(width)))
 
     def _log_probs(self, features):
         centre = self._scores(features) + (self.num_classes - 1) / 2  # (n, 1)

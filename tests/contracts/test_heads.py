@@ -223,21 +223,6 @@ def test_what_is_wrong_is_named_with_its_value(name):
 
 
 @EVERY
-def test_a_head_that_starts_anew_is_as_one_just_made(name):
-    head = create(name, 5, 8)
-    with torch.no_grad():
-        for parameter in head.parameters():
-            parameter.fill_(torch.nan)
-    torch.manual_seed(1)
-    head.reset_parameters()
-    torch.manual_seed(1)
-    fresh = create(name, 5, 8)
-    assert all(
-        torch.equal(a, b) for a, b in zip(head.parameters(), fresh.parameters(), strict=True)
-    )
-
-
-@EVERY
 @pytest.mark.parametrize("num_classes", [2, 3])
 def test_a_feature_that_is_not_finite_makes_a_loss_that_is_not(name, num_classes):
     """So that training stops, whatever the rank and the direction of the head's weights."""

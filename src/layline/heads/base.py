@@ -1,7 +1,6 @@
 """The contract of a head: it turns features into a loss, probabilities and ranks."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, Protocol, final, get_args, runtime_checkable
 
@@ -51,16 +50,6 @@ class OrdinalHead(nn.Module, ABC):
         """Find the most probable rank. A head with a closed form does not need ``log_probs``."""
         ranks: Tensor = mode(self._log_probs(features) if log_probs is None else log_probs)
         return ranks
-
-    def reset_parameters(self) -> None:
-        """Initialize the parameters again, those of submodules first."""
-        for module in list(self.modules())[1:]:
-            reset: Callable[[], None] = getattr(module, "reset_parameters", lambda: None)
-            reset()
-        self._set_start_values()
-
-    def _set_start_values(self) -> None:
-        """Initialize the head's own parameters; called by ``__init__`` of a head that has any."""
 
     def set_num_data(self, num_data: int) -> None:
         """Tell the head the number of training samples, for a method whose loss depends on it."""

@@ -106,10 +106,6 @@ class ConstrainedProxies(OrdinalHead):
         self._share_of_q = float(shares.get(target, target))
         self.prior = nn.Parameter(torch.zeros(layout.num_classes)) if prior else None
 
-    def _set_start_values(self) -> None:
-        if self.prior is not None:
-            nn.init.zeros_(self.prior)
-
     def proxies(self) -> Proxies:
         """Return the proxies, in label order."""
         return self.layout.proxies()

@@ -74,7 +74,6 @@ class _ThresholdHead(LinearHead):
 
     def __init__(self, num_classes: int, dim: int = 512) -> None:
         super().__init__(num_classes, dim, outputs=num_classes - 1)
-        self._set_start_values()
 
 
 class Ranking(_ThresholdHead):
@@ -92,13 +91,8 @@ class Coral(LinearHead):
 
     def __init__(self, num_classes: int, dim: int = 512) -> None:
         super().__init__(num_classes, dim, outputs=1, bias=False)
-        self.biases = nn.Parameter(torch.empty(num_classes - 1))
-        self._set_start_values()
-
-    @torch.no_grad()
-    def _set_start_values(self) -> None:
-        thresholds = self.num_classes - 1
-        self.biases.copy_(torch.arange(thresholds, 0, -1) / thresholds)
+        thresholds = num_classes - 1
+        self.biases = nn.Parameter(torch.arange(thresholds, 0, -1) / thresholds)
 
     def _log_probs(self, features: Features) -> PerClass:
         biases = self.biases.to(features.dtype).sort(descending=True).values
@@ -120,16 +114,10 @@ class ProportionalOdds(LinearHead):
 
     def __init__(self, num_classes: int, dim: int = 512) -> None:
         super().__init__(num_classes, dim, outputs=1, bias=False)
-        self.first_cut = nn.Parameter(torch.empty(1))
-        self.steps = nn.Parameter(torch.empty(num_classes - 2))
-        self._set_start_values()
-
-    @torch.no_grad()
-    def _set_start_values(self) -> None:
-        shares = torch.arange(1, self.num_classes, dtype=torch.float64) / self.num_classes
-        cuts = torch.logit(shares)
-        self.first_cut.copy_(cuts[:1])
-        self.steps.copy_(cuts.diff().expm1().log())  # softplus undone
+        cuts = torch.logit(torch.arange(1, num_classes, dtype=torch.float64) / num_classes)
+        dtype = self.linear.weight.dtype
+        self.first_cut = nn.Parameter(cuts[:1].to(dtype))
+        self.steps = nn.Parameter(cuts.diff().expm1().log().to(dtype))  # softplus undone
 
     def cut_points(self) -> Float[Tensor, " K-1"]:
         """Return the cut points, ascending. The median rank is how many are below the score."""
@@ -149,9 +137,9 @@ class ProportionalOdds(LinearHead):
 class StickBreaking(_ThresholdHead):
     """A chain of probabilities to stop at each rank."""
 
-    @torch.no_grad()
-    def _set_start_values(self) -> None:
-        self.linear.bias.copy_(-torch.arange(self.num_classes - 1, 0, -1).log())
+    def __init__(self, num_classes: int, dim: int = 512) -> None:
+        super().__init__(num_classes, dim)
+        self.linear.bias = nn.Parameter(-torch.arange(num_classes - 1, 0, -1).log())
 
     def _log_probs(self, features: Features) -> PerClass:
         return log_probs_from_conditional(-self._scores(features))

@@ -54,9 +54,6 @@ class ProxyAnchor(OrdinalHead):
         check_at_least("margin", margin, 0)
         self.margin, self.alpha = margin, alpha
         self.vectors = nn.Parameter(torch.empty(num_classes, dim))
-        self._set_start_values()
-
-    def _set_start_values(self) -> None:
         nn.init.kaiming_normal_(self.vectors, mode="fan_out")
 
     def proxies(self) -> Proxies:
@@ -111,9 +108,6 @@ class SoftTriple(OrdinalHead):
         self.centers_per_class, self.la = centers_per_class, la
         self.gamma, self.margin = gamma, margin
         self.centers = nn.Parameter(torch.empty(dim, num_classes * centers_per_class))
-        self._set_start_values()
-
-    def _set_start_values(self) -> None:
         nn.init.kaiming_uniform_(self.centers, a=math.sqrt(5))
 
     def _log_probs(self, features: Features) -> PerClass:

@@ -101,11 +101,7 @@ class _TemperatureHead(LinearHead):
 
     def __init__(self, num_classes: int, dim: int = 512) -> None:
         super().__init__(num_classes, dim, outputs=1)
-        self.log_tau = nn.Parameter(torch.empty(()))
-        self._set_start_values()
-
-    def _set_start_values(self) -> None:
-        nn.init.zeros_(self.log_tau)
+        self.log_tau = nn.Parameter(torch.zeros(()))
 
     @abstractmethod
     def _log_masses(self, score: Float[Tensor, "n 1"], k: Float[Tensor, " K"]) -> PerClass:
@@ -122,10 +118,10 @@ class _TemperatureHead(LinearHead):
 class UnimodalPoisson(_TemperatureHead):
     """A Poisson with a learned temperature."""
 
-    def _set_start_values(self) -> None:
-        super()._set_start_values()
+    def __init__(self, num_classes: int, dim: int = 512) -> None:
+        super().__init__(num_classes, dim)
         # a rate that starts near zero would have to pass all ranks first
-        nn.init.constant_(self.linear.bias, self.num_classes / 2)
+        nn.init.constant_(self.linear.bias, num_classes / 2)
 
     def _log_masses(self, score: Float[Tensor, "n 1"], k: Float[Tensor, " K"]) -> PerClass:
         # log softplus(x) is x itself far below zero, where eˣ would vanish
@@ -190,12 +186,8 @@ class Regression(LinearHead):
         super().__init__(num_classes, dim, outputs=1)
         check_known("loss", loss, ("l1", "l2"))
         self.error = loss
-        self.log_scale = nn.Parameter(torch.empty(()))
-        self._set_start_values()
-
-    def _set_start_values(self) -> None:
-        nn.init.constant_(self.linear.bias, (self.num_classes - 1) / 2)
-        nn.init.constant_(self.log_scale, math.log(self.num_classes / 4))
+        nn.init.constant_(self.linear.bias, (num_classes - 1) / 2)
+        self.log_scale = nn.Parameter(torch.tensor(math.log(num_classes / 4)))
 
     def _scale(self, dtype: torch.dtype) -> Scalar:
         return self.log_scale.to(dtype).exp() + LEAST_SCALE

@@ -121,7 +121,7 @@ def test_half_precision_on_a_cpu(train, whole):
 
 
 def indices(batches: EpochBatches, epoch: int, first_step: int = 0) -> list[list[int]]:
-    batches.start(epoch, first_step)
+    batches.epoch, batches.first_step = epoch, first_step
     return [[index for index, _ in part] for part in batches]
 
 

@@ -13,9 +13,7 @@ INTERRUPTED = 130  # the exit code of shells after Ctrl-C
 SOME_FAILED = 3  # some of several runs failed
 _HIDDEN = ("maximum_mae", "spearman", "kendall")  # only in test.json
 
-Root = Annotated[
-    Path | None, typer.Option("--root", help="Folder or file with the data.", show_default=False)
-]
+Root = Annotated[Path | None, typer.Option("--root", help="Folder or file with the data.")]
 Classes = Annotated[str | None, typer.Option(help="Class names, lowest first: low,mid,high.")]
 Label = Annotated[str | None, typer.Option(help="Column that contains the labels.")]
 Group = Annotated[
@@ -45,9 +43,7 @@ Decode = Annotated[
 ]
 Verify = Annotated[
     bool | None,
-    typer.Option(
-        "--verify", help="Read all files again instead of trusting the index.", show_default=False
-    ),
+    typer.Option("--verify", help="Read all files again instead of trusting the index."),
 ]
 Plugins = Annotated[
     list[Path] | None,
@@ -55,7 +51,6 @@ Plugins = Annotated[
         "--plugin",
         metavar="FILE|MODULE",
         help="Python file or module with your own methods, backbones or data sources; repeatable.",
-        show_default=False,
     ),
 ]
 Device = Annotated[

@@ -46,18 +46,13 @@ def train(
         typer.Argument(
             help="The data: a folder, a CSV or npz file, or the name of a data source (see layline "
             "data list).",
-            show_default=False,
         ),
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(help="New folder for the run.", rich_help_panel="Output", show_default=False),
+        Path | None, typer.Option(help="New folder for the run.", rich_help_panel="Output")
     ] = None,
     resume: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of a run to resume.", rich_help_panel="Output", show_default=False
-        ),
+        Path | None, typer.Option(help="Folder of a run to resume.", rich_help_panel="Output")
     ] = None,
     config: ConfigFile = None,
     set_: Set = None,

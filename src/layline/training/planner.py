@@ -77,14 +77,6 @@ def plan_run(
     return plan
 
 
-class _Times(NamedTuple):
-    """Seconds per sample: to read and prepare it, to predict it and to train on it."""
-
-    read: float
-    predict: float
-    train: float
-
-
 class _Way(NamedTuple):
     """A way to train: what is trained, its settings, and the seconds it takes."""
 
@@ -100,11 +92,8 @@ class _Way(NamedTuple):
 
 def _time_samples(
     draft: Config, dataset: Dataset, backbone: Backbone, device: torch.device
-) -> _Times:
-    """Time a few samples: reading them, a forward pass, and a forward and a backward pass.
-
-    The network stays in evaluation mode, so that its batch statistics do not change.
-    """
+) -> tuple[float, float, float]:
+    """Measure the seconds per sample of reading, of predicting and of training."""
     count = len(dataset.inputs)
     keys = [(place, 0) for place in range(0, count, max(1, count // _TRIED))][:_TRIED]
     begin = time.monotonic()
@@ -116,7 +105,7 @@ def _time_samples(
         x, _ = ImageBatches(dataset.inputs, preparation, keep_going=True).__getitems__(keys)
         read = (time.monotonic() - begin) / len(keys) / (os.cpu_count() or 1)
     was_training = backbone.training
-    backbone.eval().to(device)
+    backbone.eval().to(device)  # so that its batch statistics do not change
     x = x.to(device)
     passes: dict[bool, list[float]] = {False: [], True: []}
     for backward in [False, True] * _REPEATS:
@@ -130,17 +119,20 @@ def _time_samples(
         passes[backward].append(time.monotonic() - begin)
     backbone.zero_grad()
     backbone.train(was_training)
-    return _Times(read, min(passes[False]) / len(x), _STEP * min(passes[True]) / len(x))
+    return read, min(passes[False]) / len(x), _STEP * min(passes[True]) / len(x)
 
 
-def _list_ways(draft: Config, dataset: Dataset, times: _Times, is_open: bool) -> list[_Way]:
+def _list_ways(
+    draft: Config, dataset: Dataset, times: tuple[float, float, float], is_open: bool
+) -> list[_Way]:
     """List the ways to train, the best one first."""
+    read_time, predict_time, train_time = times
     counts = {name: len(index) for name, index in dataset.splits.by_name().items()}
     train, validation, every = counts["train"], counts["validation"], sum(counts.values())
-    look = times.read + times.predict
-    once = every * times.read + (every - train - validation) * look
-    epoch = train * (times.read + times.train) + validation * look
-    freeze, all_looks = {"backbone": {"freeze": True}}, every * (times.read + look)
+    look = read_time + predict_time
+    once = every * read_time + (every - train - validation) * look
+    epoch = train * (read_time + train_time) + validation * look
+    freeze, all_looks = {"backbone": {"freeze": True}}, every * (read_time + look)
     per_epoch = (train + validation) * _HEAD_SECONDS
     frozen = _Way("the last layers on frozen features", freeze, all_looks, per_epoch, 1)
     if is_open:

@@ -129,7 +129,7 @@ class Trainer:
 
     def _train_epoch(self) -> None:
         state = self.state
-        self.batches.start(state.epoch, state.step)
+        self.batches.epoch, self.batches.first_step = state.epoch, state.step
         batches = iter(self._loader)
         self._wrapped.train()
         while state.step < self.batches.steps:
@@ -304,11 +304,7 @@ class EpochBatches:
                 f"Each of the {self._parts} processes and accumulated parts needs a sample, but a "
                 f"batch has only {min(self.sizes)}. Use larger batches, or fewer processes."
             )
-        self.start(1)
-
-    def start(self, epoch: int, first_step: int = 0) -> None:
-        """Choose the epoch, counted from 1, and how many of its steps to skip."""
-        self.epoch, self.first_step = epoch, first_step
+        self.epoch, self.first_step = 1, 0  # the trainer sets them; earlier steps are skipped
 
     def __len__(self) -> int:
         return (self.steps - self.first_step) * len(self._mine)

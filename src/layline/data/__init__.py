@@ -130,12 +130,7 @@ def read(
 ) -> Dataset:
     """Read a data set by the name of its source; splits that are not prescribed stay empty.
 
-    Args:
-        name: One of :func:`names`.
-        root: The folder or file that contains the data.
-        partition: The fold of a protocol; other sources ignore it.
-        known: What a trained model expects; classes are matched by name.
-        **options: The source's own options, see :func:`options_of`.
+    Sources without folds ignore the partition. The options are those of :func:`options_of`.
     """
     spec = SOURCES.find(name)
     SOURCES.check_options(name, spec, options)

@@ -7,8 +7,7 @@ compared, so the search takes a minute for 100,000 images.
 
 import hashlib
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import combinations
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,14 +32,11 @@ class DuplicateReport:
     duplicates: int  # images that could be removed without losing a picture
     groups: int  # pictures that occur more than once
     contradicting: tuple[str, ...]  # groups whose labels differ: name and label of each image
-    # for two prescribed splits: images of the second that have a duplicate in the first
-    shared: dict[tuple[str, str], int]
+    in_training: dict[str, int]  # images of prescribed splits that have a duplicate in training
 
     def facts(self) -> dict[str, Any]:
         """Return the numbers as plain JSON."""
-        shared = {other: count for (one, other), count in self.shared.items() if one == "train"}
-        numbers = {"duplicates": self.duplicates, "groups": self.groups}
-        return {**numbers, "contradicting": len(self.contradicting), "in_training": shared}
+        return {**asdict(self), "contradicting": len(self.contradicting)}
 
 
 def group_duplicates(dataset: Dataset, mode: str = "exact") -> Dataset:
@@ -58,13 +54,13 @@ def group_duplicates(dataset: Dataset, mode: str = "exact") -> Dataset:
         return replace(dataset, duplicates=report)
     links = [*_links_to_first(dataset.groups or ()), *_links_to_first(picture.tolist())]
     groups = tuple(_components(len(picture), links).tolist())
-    shared = {pair: count for pair, count in report.shared.items() if count}
-    kept = "The given split is not changed" if shared else "Duplicates stay in one split"
+    prescribed = bool(report.in_training)
+    kept = "The given split is not changed" if prescribed else "Duplicates stay in one split"
     notes = [f"{report.duplicates} duplicate images in {report.groups} groups. {kept}."]
-    for (one, other), count in shared.items():
-        share = f"{count} of the {len(dataset.splits.by_name()[other])} {other} images"
-        effect = ": results on them are too good" if one == "train" else ""
-        notes.append(f"{share} have a duplicate in the {one} split{effect}.")
+    for name, count in report.in_training.items():
+        share = f"{count} of the {len(dataset.splits.by_name()[name])} {name} images"
+        if count:
+            notes.append(f"{share} have a duplicate in training: results on them are too good.")
     if report.contradicting:
         title = f"{len(report.contradicting)} groups of duplicates have different labels:"
         notes.append(format_lines(title, report.contradicting))
@@ -154,13 +150,14 @@ def _report(dataset: Dataset, picture: Indices) -> DuplicateReport:
         for group in members
         if len(group) > 1 and len(np.unique(ranks[group])) > 1
     )
-    splits = {name: index for name, index in dataset.splits.by_name().items() if len(index)}
+    trained = picture[dataset.splits.train]
     return DuplicateReport(
         duplicates=len(picture) - len(sizes),
         groups=int((sizes > 1).sum()),
         contradicting=contradicting,
-        shared={
-            (one, other): int(np.isin(picture[splits[other]], picture[splits[one]]).sum())
-            for one, other in combinations(splits, 2)
+        in_training={
+            name: int(np.isin(picture[index], trained).sum())
+            for name, index in dataset.splits.by_name().items()
+            if name != "train" and len(index) and len(trained)
         },
     )

@@ -270,7 +270,7 @@ def _identify(stream: BinaryIO) -> "Image":
         return Image.open(stream, formats=_FORMATS)
     except UnidentifiedImageError:
         stream.seek(0)
-        start = stream.read(132)
+        start = stream.read(12)
         stream.seek(0)
     if start[4:8] == b"ftyp" and start[8:12] in _HEIC_BRANDS:
         if find_spec("pillow_heif") is None:
@@ -280,8 +280,6 @@ def _identify(stream: BinaryIO) -> "Image":
         return HeifImageFile(stream)  # type: ignore[no-untyped-call]
     if not start:
         raise BadImageError("empty file")
-    if start[128:132] == b"DICM":
-        raise BadImageError("DICOM; save it as PNG or TIFF")
     if start[:4] in (b"II*\0", b"MM\0*"):
         raise BadImageError("damaged or unsupported TIFF; save it with 8 bits")
     raise BadImageError("not an image")

@@ -108,13 +108,12 @@ class TableFile:
 def read_table_file(
     root: str | Path | bytes,
     sheet: str | None = None,
-    encoding: str | None = None,
     rows: int | None = None,
 ) -> TableFile:
     """Read a CSV file, with commas, semicolons or tabs, or a sheet of an Excel workbook.
 
     The root is the file, its content, or a folder with a single table. Only the first ``rows`` are
-    read if given. Text is UTF-8 or UTF-16, else Windows-1252, unless an encoding is given.
+    read if given. Text is UTF-8 or UTF-16, else Windows-1252.
     """
     pandas = require("pandas", extra="images", needed_by="reading tables")
     if isinstance(root, bytes):
@@ -132,7 +131,7 @@ def read_table_file(
     elif sheet is not None:
         raise UserError(f"{path.name} is not a workbook, so it has no sheet {sheet!r}.")
     else:
-        text = _decode(path, raw, encoding, notes)
+        text = _decode(path, raw, notes)
         delimiter = max(",;\t", key=text.partition("\n")[0].count)
         how |= {"sep": delimiter, "skipinitialspace": True, "skip_blank_lines": False}
         try:
@@ -156,17 +155,14 @@ def read_table_file(
     return TableFile(path, frame, tuple(notes))
 
 
-def _decode(path: Path, raw: bytes, encoding: str | None, notes: list[str]) -> str:
+def _decode(path: Path, raw: bytes, notes: list[str]) -> str:
     usual = "utf-16" if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
     try:
-        return raw.decode(encoding or usual).lstrip("\r\n")
-    except (UnicodeDecodeError, LookupError):
-        if encoding is not None or b"\0" in raw:
-            raise UserError(
-                f"{path} cannot be read as {encoding or 'text'}. Save it as CSV in UTF-8, or set "
-                "the option encoding."
-            ) from None
-    notes.append(f"{path.name} is not in UTF-8; it is read as Windows-1252. Set encoding if not.")
+        return raw.decode(usual).lstrip("\r\n")
+    except UnicodeDecodeError:
+        if b"\0" in raw:
+            raise UserError(f"{path} is not a text file. Save it as CSV in UTF-8.") from None
+    notes.append(f"{path.name} is read as Windows-1252. If this is wrong, save it in UTF-8.")
     return raw.decode("cp1252", errors="replace").lstrip("\r\n")
 
 

@@ -166,16 +166,13 @@ def test_a_fold_is_what_its_lists_say_and_nobody_in_test_is_seen_before(faces):
     assert read_adience(faces / "aligned", lists=faces / "folds").inputs.load(0).shape == (4, 4, 3)
 
 
-def test_repeated_lines_stay_and_are_counted(faces, tmp_path):
+def test_repeated_lines_stay(faces, tmp_path):
     def repeat(lists):
         lists["train"] += [lists["train"][0], "", lists["val"][0]]
         lists["test"] += [lists["test"][0]] * 2
 
-    (note,) = read_adience(faces).notes
-    assert note.startswith("4 of the 4 folders of validation are also in training, and 0 images")
     dataset = read_adience(faces, lists=write_lists(tmp_path, repeat))
     assert sizes_of(dataset) == [34, 32, 18]
-    assert "1 images are in both lists; none is in test" in dataset.notes[0]
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,11 @@ Options that several of these sources have:
   must stay in one split, such as a patient; the last two may be absent;
 - ``group_by``: a regular expression that finds the group in the path of an image: its first group,
   or else the whole match;
-- ``sheet`` and ``encoding``: the sheet of a workbook, if not the first, and the encoding of a text
-  file, if it is not UTF-8.
+- ``sheet``: the sheet of a workbook, if not the first.
 """
 
 import posixpath
 import re
-from collections import Counter
 from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
@@ -108,13 +106,12 @@ def read_manifest(
     group_by: str | None = None,
     images: str | Path | None = None,
     sheet: str | None = None,
-    encoding: str | None = None,
 ) -> Dataset:
     """Read images that a CSV or Excel file lists.
 
     Paths start from the folder ``images``; by default that of the file, or a subfolder.
     """
-    file = read_table_file(root, sheet, encoding)
+    file = read_table_file(root, sheet)
     own = file.path.parent
     given = None if images is None else Path(images).expanduser()
     if given is not None and not given.is_dir():
@@ -159,13 +156,12 @@ def read_table(
     id: str | None = "id",  # noqa: A002 – the name of the column
     drop: str | Sequence[str] = (),
     sheet: str | None = None,
-    encoding: str | None = None,
 ) -> Dataset:
     """Read the rows of a table; every column without another use is an input.
 
     The column ``id`` names the rows, and may be absent; those of ``drop`` are not used.
     """
-    file = read_table_file(root, sheet, encoding)
+    file = read_table_file(root, sheet)
     names = list(file.frame)
     label, label_note = label_column(file, label)
     labels = file.read_column("label", label)
@@ -262,9 +258,6 @@ def _make_dataset(
     notes.append(note)
     groups = None if groups is None else tuple(groups)
     if groups:
-        largest = max(Counter(groups).values())
-        notes.append(
-            f"{len({*groups}):,} groups in {len(groups):,} samples; the largest has {largest:,}."
-        )
+        notes.append(f"{len({*groups}):,} groups in {len(groups):,} samples.")
     splits = assign_splits(words, ranks, ordered, groups)
     return Dataset(inputs, ranks, ordered, splits, tuple(notes), groups=groups, shares=shares)

@@ -100,11 +100,6 @@ def read_adience(root: Path, *, partition: int = 0, lists: str | Path | None = N
     shared = (folders[0] | folders[1]) & folders[2]
     if shared:
         raise UserError(f"{min(shared)} is both in test and elsewhere. Use the official lists.")
-    both, twice = folders[0] & folders[1], {*parts[0]} & {*parts[1]}
-    note = (
-        f"{len(both)} of the {len(folders[1])} folders of validation are also in training, and "
-        f"{len(twice)} images are in both lists; none is in test."
-    )
     ends = np.cumsum([len(part) for part in parts[:2]])
     aligned = _find(root, ("aligned", "../aligned", "*/aligned"), "folder 'aligned'")
     return Dataset(
@@ -112,7 +107,6 @@ def read_adience(root: Path, *, partition: int = 0, lists: str | Path | None = N
         ranks=np.array([rank for _, rank in lines], dtype=np.int64),
         classes=AGES,
         splits=Splits(*np.split(np.arange(len(lines)), ends)),
-        notes=(note,) if both else (),
         groups=tuple(path.rpartition("/")[0] for path, _ in lines),
     )
 

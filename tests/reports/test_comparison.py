@@ -40,7 +40,6 @@ def test_identical_runs_do_not_differ(runs):
     for metric, row in numbers["pairs"][0]["metrics"].items():
         assert (row["difference"], row["interval"], row["p"]) == (0.0, [0.0, 0.0], 1.0)
         assert verdict(metric, row) == "equal"
-    assert numbers["agreement"][0]["share"] == 1.0
 
 
 def test_samples_are_matched_by_name_in_any_order(runs, tmp_path):
@@ -56,12 +55,11 @@ def test_samples_are_matched_by_name_in_any_order(runs, tmp_path):
 
 def test_the_counts_add_up(runs):
     numbers = compare([runs / "soft", runs / "coral"], draws=DRAWS).numbers
-    right, agreement = (numbers["pairs"][0][key] for key in ("right", "agreement"))
-    assert sum(right.values()) == np.sum(agreement) == 60
+    right = numbers["pairs"][0]["right"]
+    assert sum(right.values()) == 60
     soft, coral = (run["metrics"]["accuracy"] for run in numbers["runs"])
     assert right["both"] + right["first_only"] == round(60 * soft)
     assert right["both"] + right["second_only"] == round(60 * coral)
-    assert np.trace(agreement) / 60 == numbers["agreement"][0]["share"]
 
 
 def test_groups_are_resampled_as_a_whole(runs, tmp_path):
@@ -106,7 +104,7 @@ def test_the_page_shows_numbers_images_and_names_safely(write_run, tmp_path):
     page = comparison.report.read_text()
     assert page == render_comparison(comparison)
     figures = json.loads(page.split('id="report-data">')[1].split("</script>")[0])["figures"]
-    assert {"difference-mae", "difference-nll", "agreement-1", "agreement-2"} <= set(figures)
+    assert {"difference-mae", "difference-nll"} <= set(figures)
     np.testing.assert_allclose(
         figures["difference-mae"]["data"][0]["x"],
         [pair["metrics"]["mae"]["difference"] for pair in comparison.numbers["pairs"]],

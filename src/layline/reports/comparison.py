@@ -5,7 +5,6 @@ The first run is the reference. A run is the folder of a trained run or of an ev
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 from layline.evaluation.diagnostics import COMPARED, LEVEL, paired_differences
 from layline.metrics import METRICS
 from layline.reports import format_number, plot_text, render_page, valid_unicode
-from layline.reports.figures import confusion_figure, interval_rows, line_at
+from layline.reports.figures import interval_rows, line_at
 from layline.reports.run import RunRecord, read_run
 from layline.training.run_folder import RunFolder
 from layline.utils.files import check_output, write_text
@@ -56,7 +55,8 @@ def compare(
         one, two = (first.predicted, first.proba), (other.predicted, other.proba)
         result = paired_differences(first.ranks, one, two, **options)
         units, over = result.pop("units"), result.pop("over")
-        pairs.append({"first": first.name, "second": other.name, **result, **_count(first, other)})
+        result["right"] = _count_right(first, other)
+        pairs.append({"first": first.name, "second": other.name, **result})
     rows = [(pairs[0], "first"), *((pair, "second") for pair in pairs)]
     metrics = [{name: row[key] for name, row in pair["metrics"].items()} for pair, key in rows]
     numbers = {
@@ -78,10 +78,6 @@ def compare(
             for run, values in zip(records, metrics, strict=True)
         ],
         "pairs": pairs,
-        "agreement": [
-            {"runs": [one.name, two.name], "share": float((one.predicted == two.predicted).mean())}
-            for one, two in combinations(records, 2)
-        ],
         "notes": _notes(records),
     }
     comparison = Comparison(records, numbers)
@@ -134,15 +130,12 @@ def _align_samples(first: RunRecord, other: RunRecord) -> RunRecord:
     return aligned
 
 
-def _count(first: RunRecord, other: RunRecord) -> dict[str, Any]:
-    """Count which run is right, and how often they predict each pair of classes."""
+def _count_right(first: RunRecord, other: RunRecord) -> dict[str, int]:
+    """Count the samples that both, one or neither of two runs gets right."""
     one, two = first.predicted == first.ranks, other.predicted == first.ranks
     right = {"both": one & two, "first_only": one & ~two, "second_only": ~one & two}
     right["neither"] = ~one & ~two
-    counts = {name: int(samples.sum()) for name, samples in right.items()}
-    table = np.zeros((len(first.classes), len(first.classes)), dtype=np.int64)
-    np.add.at(table, (first.predicted, other.predicted), 1)
-    return {"right": counts, "agreement": table.tolist()}
+    return {name: int(samples.sum()) for name, samples in right.items()}
 
 
 def _notes(runs: Sequence[RunRecord]) -> list[str]:
@@ -192,10 +185,6 @@ def render_comparison(comparison: Comparison) -> str:
     """Make the page of a comparison."""
     numbers, (first, *others) = comparison.numbers, comparison.runs
     figures = {f"difference-{name}": differences_figure(numbers, name) for name in COMPARED}
-    for place, pair in enumerate(numbers["pairs"], start=1):
-        names = plot_text(pair["first"]), plot_text(pair["second"])
-        table = np.array(pair["agreement"])
-        figures[f"agreement-{place}"] = confusion_figure(table, first.classes, *names)
     return render_page(
         "comparison.html",
         [],

@@ -116,16 +116,11 @@ def line_at(*, x: float, color: str, dash: str) -> Figure:
 # --- errors
 
 
-def confusion_figure(
-    confusion: Int[np.ndarray, "K K"],
-    classes: Sequence[str],
-    rows: str = "true",
-    columns: str = "predicted",
-) -> Figure:
+def confusion_figure(confusion: Int[np.ndarray, "K K"], classes: Sequence[str]) -> Figure:
     """Draw a confusion matrix, shaded by the share of the row."""
     count = len(classes)
     shares = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
-    hover = f"{rows} %{{customdata[1]}}<br>{columns} %{{customdata[2]}}<br>"
+    hover = "true %{customdata[1]}<br>predicted %{customdata[2]}<br>"
     hover += "%{customdata[0]} samples, %{z:.1%} of the row<extra></extra>"
     texts = None
     if count <= MOST_WITH_COUNTS:
@@ -139,7 +134,7 @@ def confusion_figure(
         row[:] = [[n, *names] for n, names in zip(line, row, strict=True)]
     heat |= {"zmin": 0, "zmax": 1, "colorscale": "@heat"}
     heat["colorbar"]["tickformat"] = ".0%"
-    return _figure([heat], **_square_axes(classes, columns, rows))
+    return _figure([heat], **_square_axes(classes, "predicted", "true"))
 
 
 def _heat_map(

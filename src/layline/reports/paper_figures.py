@@ -72,10 +72,8 @@ def write_reproduction(
             if store.is_done(cell)
         }
         if methods:
-            correct = draw_layouts(methods, f"{reproduction.title}\ncorrectly classified", False)
-            save_figure(correct, folder / "figure")
-            everything = draw_layouts(methods, f"{reproduction.title}\nall samples", True)
-            save_figure(everything, folder / "figure-all")
+            title = f"{reproduction.title}\ncorrectly classified"
+            save_figure(draw_layouts(methods, title), folder / "figure")
 
 
 def draw_curves(reproduction: Reproduction, frame: pd.DataFrame) -> "Figure":
@@ -116,10 +114,8 @@ def draw_curves(reproduction: Reproduction, frame: pd.DataFrame) -> "Figure":
     return figure
 
 
-def draw_layouts(
-    methods: Mapping[str, Mapping[str, Snapshot]], title: str, misclassified: bool
-) -> "Figure":
-    """Draw a row of layouts for each method, a column for each moment of its training."""
+def draw_layouts(methods: Mapping[str, Mapping[str, Snapshot]], title: str) -> "Figure":
+    """Draw the correctly classified samples: a row per method, a column per moment of training."""
     columns = max(len(snapshots) for snapshots in methods.values())
     figure = new_figure(3.0 * columns, 2.8 * len(methods) + 0.5)
     axes = figure.subplots(len(methods), columns, squeeze=False)
@@ -129,9 +125,6 @@ def draw_layouts(
             count = 1 + int(max(shot.ranks.max(), shot.predicted.max()))
             count = count if shot.proxies is None else len(shot.proxies)
             draw_plane(axis, shot.points[correct], shot.ranks[correct], shot.proxies, count)
-            if misclassified:
-                wrong = ~correct
-                draw_plane(axis, shot.points[wrong], shot.ranks[wrong], None, count, marker="x")
             axis.set_title(f"{label}: {correct.sum()} of {len(correct)}", fontsize=9)
         line[0].set_ylabel(name, fontsize=12)
     figure.suptitle(title, fontsize=11)
@@ -144,13 +137,11 @@ def draw_plane(
     ranks: Int[np.ndarray, " n"],
     proxies: Float[np.ndarray, "K 2"] | None,
     num_classes: int,
-    marker: str = "o",
 ) -> None:
     """Draw features of two dimensions, from dark to light in class order, and numbered proxies."""
     palette = require("matplotlib", extra="report", needed_by="a picture").colormaps["viridis"]
     colors = palette(np.linspace(0, 1, num_classes))
-    lines = {"linewidths": 0} if marker == "o" else {"linewidths": 0.8, "zorder": 1.5}
-    axis.scatter(features[:, 0], features[:, 1], c=colors[ranks], s=9, marker=marker, **lines)
+    axis.scatter(features[:, 0], features[:, 1], c=colors[ranks], s=9, linewidths=0)
     if proxies is not None:
         axis.plot(*proxies.T, color="0.3", linewidth=0.8, zorder=2)
         axis.scatter(proxies[:, 0], proxies[:, 1], c=colors, s=170, edgecolors="black", zorder=3)

@@ -80,7 +80,7 @@ def predict(
     decoding = read_decode(decode) if decode else None
     if coverage is not None:
         calibration.check(coverage, len(classes), by_class)
-    given = [sys.stdin.buffer if each == "-" else each for each in paths]
+    given = [sys.stdin.buffer.read() if each == "-" else each for each in paths]
     # a single path is not put into a list: a table is one file
     samples = model.read(given[0] if len(given) == 1 else given)
     if isinstance(samples, UserImages) and samples.skipped:

@@ -16,7 +16,7 @@ DATA_SETS = ("lev", "</script><b>era", "a data set with a long name " * 3)
 METHODS = ("hard-linear", "classification", "soft-poisson-cosine", "coral")
 NAMES = [f"a long name of a folder/</script><b>{index:05}.jpg" for index in range(60)]
 TRACES = "[...document.getElementById('layout-plot').data]"
-FIGURES = {"run": 14, "comparison": 8, "bench": 2}
+FIGURES = {"run": 14, "comparison": 6, "bench": 1}
 
 
 @pytest.fixture(scope="module")

@@ -51,7 +51,7 @@ def attempt():
             return SimpleNamespace(**json.loads(process.stdout.readline()))
 
         yield run
-        process.stdin.close()
+        process.kill()  # other children of this process may hold its standard input open
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """The ``layline`` command: its subcommands, and how errors are shown."""
 
 import ctypes
+import gc
 import io
 import os
 import platform
@@ -144,3 +145,4 @@ def main() -> None:
         distributed = sys.modules.get("torch.distributed")
         if distributed is not None and distributed.is_initialized():
             distributed.destroy_process_group()  # gloo's threads must end before Python does
+        gc.freeze()  # Python would spend most of a second on a last collection

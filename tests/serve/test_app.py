@@ -112,9 +112,11 @@ def test_limits(run, open_client, limits, files, status, message):
     assert message in found.detail
 
 
-def test_a_body_of_unknown_length_is_refused(client):
+@pytest.mark.parametrize("length", [{}, {"Content-Length": "2"}])
+def test_a_body_of_unknown_length_is_refused(client, length):
     parts = (b" " * 10_000 for _ in range(1000))
-    assert client.post("/predict/json", content=parts, headers=JSON).status_code == 411
+    headers = JSON | {"Transfer-Encoding": "chunked"} | length
+    assert client.post("/predict/json", content=parts, headers=headers).status_code == 411
 
 
 def test_rows_are_limited(table_run, open_client):

@@ -158,8 +158,9 @@ class _Service:
         if length and int(length) > 1_000_000 * max_mb:
             detail = f"A request may have at most {max_mb:g} MB. Send fewer samples at once."
             response = JSONResponse({"detail": detail}, 413)
-        elif request.method == "POST" and not length:  # it would have to be counted as it arrives
-            response = JSONResponse({"detail": "The header Content-Length is missing."}, 411)
+        elif request.method == "POST" and (not length or "transfer-encoding" in request.headers):
+            detail = "Send the header Content-Length, and the body not in chunks."
+            response = JSONResponse({"detail": detail}, 411)  # chunks have no known length
         else:
             response = await respond(request)
         response.headers.update(_HEADERS)

@@ -92,7 +92,7 @@ def test_killed_while_features_are_extracted(attempt, crops, outcome, tmp_path):
 
     assert run("one", folder=tmp_path / "whole").codes == [0]
     commit = "layline.data.array_cache:Writer.commit"
-    extract = "layline.backbones.networks:ConvNet.body"
+    extract = "layline.backbones.convnet:ConvNet.body"
     assert run("two", {"target": commit, "number": 3}).codes == [-9]
     assert run("two", {"target": commit, "number": 2, "when": "after"}).codes == [-9]
     # the last of three pieces that are left

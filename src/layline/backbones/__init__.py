@@ -10,7 +10,8 @@ from functools import partial
 from typing import Any, Literal
 
 from layline.backbones.base import Backbone, ImageBackbone, InputSpec, TableBackbone
-from layline.backbones.networks import MLP, ConvNet
+from layline.backbones.convnet import ConvNet
+from layline.backbones.mlp import MLP
 from layline.backbones.timm import TimmBackbone, import_timm, is_hub_name
 from layline.utils.registry import Registry, first_line
 from layline.utils.validation import check_known
@@ -61,7 +62,7 @@ BACKBONES: Registry[BackboneSpec] = Registry(
     "backbones",
     "backbone",
     {
-        "mlp": BackboneSpec(MLP, "a multilayer perceptron on standardized columns", "table"),
+        "mlp": BackboneSpec(MLP, "a multilayer perceptron on encoded columns", "table"),
         "convnet": BackboneSpec(
             ConvNet,
             "a small network for small images, from scratch",

@@ -5,12 +5,13 @@ add others, see :mod:`layline.utils.registry`.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from layline.geometry.smoothings import Poisson
-from layline.heads.base import Classification, LinearHead, OrdinalHead
+from layline.heads.base import Classification, HasProxies, LinearHead, OrdinalHead
+from layline.heads.committee import Committee, ProxyCommittee
 from layline.heads.constrained_proxies import VARIANTS, ConstrainedProxies, Variant
 from layline.heads.cumulative import Coral, Corn, ProportionalOdds, Ranking, StickBreaking
 from layline.heads.gp_dnnor import GPDNNOR
@@ -63,7 +64,21 @@ def _spec(build: type[OrdinalHead], family: str, **more: Any) -> HeadSpec:
     return HeadSpec(build, family, summary[0].lower() + summary[1:], **more)
 
 
+def make_committee(
+    num_classes: int,
+    dim: int = 512,
+    members: Sequence[str] = ("ranking", "hard-semicircular"),
+) -> Committee:
+    """Make a committee of methods with their default options, by name."""
+    if isinstance(members, str) or len(members) == 0:
+        raise UserError(f"members must be a list of methods, got {members!r}")
+    heads = [create(name, num_classes, dim) for name in members]
+    has_proxies = any(isinstance(head, HasProxies) for head in heads)
+    return ProxyCommittee(heads) if has_proxies else Committee(heads)
+
+
 _BUILT_IN: dict[str, HeadSpec] = {
+    "committee": HeadSpec(make_committee, "committee", first_line(Committee).lower()),
     "classification": _spec(Classification, "baseline"),
     "regression": _spec(Regression, "baseline", decode="median"),
     "sord": _spec(Sord, _LABELS),
@@ -87,6 +102,7 @@ _BUILT_IN: dict[str, HeadSpec] = {
 }
 _BECKHAM = "Beckham and Pal, Unimodal Probability Distributions, ICML 2017"
 _REFERENCES = {
+    "committee": "Layline, with members after Niu et al., CVPR 2016, and Wang et al., AAAI 2023",
     "classification": "the usual baseline",
     "regression": "the usual baseline",
     "sord": "Díaz and Marathe, Soft Labels for Ordinal Regression, CVPR 2019",
@@ -137,7 +153,7 @@ HEADS: Registry[HeadSpec] = Registry(
 names = HEADS.names
 options_of = HEADS.options_of
 
-DEFAULT_METHOD = "arc"  # of the command line and the estimator
+DEFAULT_METHOD = "committee"  # of the command line and the estimator
 
 
 def create(name: Method, num_classes: int, dim: int = 512, **options: Any) -> OrdinalHead:
@@ -176,6 +192,7 @@ __all__ = [
     "DEFAULT_METHOD",
     "HEADS",
     "Classification",
+    "Committee",
     "ConstrainedProxies",
     "HeadSpec",
     "LinearHead",

@@ -15,6 +15,7 @@ The calibration split is taken out of the training split by the same rules, last
 splits are the same with and without it.
 """
 
+import math
 import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
@@ -36,6 +37,8 @@ SPLIT_WORDS = {
     **dict.fromkeys(("calibration", "calib"), "calibration"),
 }
 _MOST_FOR_CALIBRATION = 1000  # the coverage of prediction ranges is then certain to a percent
+FEWEST_FOR_SPLITS = 1000  # labels of a table; with fewer, a cross-validation calibrates
+FOLDS = 5  # of it
 FEWEST_FOR_CALIBRATION = 9  # for ranges at 90 %; fewer would be lost to training for nothing
 Groups = Sequence[Hashable] | None
 Counts = NDArray[np.float64]  # samples by group or split, and by class
@@ -93,20 +96,32 @@ def find_groups(pattern: str, paths: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def draw_splits(dataset: Dataset, seed: int, calibration: float = 0.0) -> Dataset:
+def draw_splits(
+    dataset: Dataset, seed: int, calibration: float = 0.0, fewest: float = 0
+) -> Dataset:
     """Draw every split that the data do not prescribe, from training; groups stay together.
 
     The same seed gives the same splits. A share of the training samples is kept for calibration.
-    The encoding of a table is learned from the training rows.
+    With less than ``fewest`` samples outside the test split, all of them are for training: small
+    data are cross-validated instead, see :func:`assign_folds`. The encoding of a table is learned
+    from the training rows.
     """
     splits, notes = dataset.splits, list(dataset.notes)
-    missing = [name for name in ("validation", "test") if len(getattr(splits, name)) == 0]
     prescribed = any(len(index) for index in splits.by_name().values())
     pool = splits.train if prescribed else np.arange(len(dataset.ranks))
     if len(pool) == 0:
         raise UserError("The data have no training split.")
-    if missing:
-        shares = {name: dataset.shares[name] for name in missing}
+    missing = [name for name in ("validation", "test") if len(getattr(splits, name)) == 0]
+    shares = {name: dataset.shares[name] for name in missing}
+    labelled = len(dataset.ranks) - len(splits.test)
+    labelled -= round(shares.get("test", 0.0) * len(pool))
+    whole = labelled < fewest and ("validation" in missing or math.isinf(fewest))
+    if whole:
+        shares.pop("validation", None)
+        pool = np.union1d(pool, np.union1d(splits.validation, splits.calibration))
+        splits = Splits(train=pool, test=splits.test)
+    drawn = {}
+    if shares:
         drawn = _divide(dataset.ranks[pool], shares, seed, groups_of(dataset, pool))
         splits = replace(splits, **{name: pool[index] for name, index in drawn.items()})
     if not prescribed:
@@ -116,14 +131,43 @@ def draw_splits(dataset: Dataset, seed: int, calibration: float = 0.0) -> Datase
         notes += [
             f"The data have no {name} split: {len(drawn[name])} of the {len(pool)} training "
             f"samples are used for it, with seed {seed}."
-            for name in missing
+            for name in shares
         ]
-    splits, more = hold_out_calibration(splits, dataset.ranks, calibration, seed, dataset.groups)
+    more: tuple[str, ...] = ()
+    if not whole:
+        splits, more = hold_out_calibration(
+            splits, dataset.ranks, calibration, seed, dataset.groups
+        )
     inputs: Any = dataset.inputs
     if isinstance(inputs, UnencodedRows):
         inputs, about_columns = inputs.encode(splits.train)
         more += about_columns
     return replace(dataset, inputs=inputs, splits=splits, notes=(*notes, *more))
+
+
+def assign_folds(
+    ranks: Int[np.ndarray, " n"], folds: int, seed: int, groups: Groups = None
+) -> Indices:
+    """Assign each sample to a fold of a cross-validation, stratified by class.
+
+    A group is in one fold. The only sample of a class, and the samples of its only group, have the
+    fold -1: they are never held out, because without them the class could not be learned.
+    """
+    rng = np.random.default_rng(seed)
+    numbers: dict[Hashable, int] = {}
+    each = range(len(ranks)) if groups is None else groups
+    group_of = np.array([numbers.setdefault(group, len(numbers)) for group in each])
+    _, class_of = np.unique(ranks, return_inverse=True)
+    table = _count_table(group_of, class_of, class_of.max() + 1)
+    alone = (table > 0).sum(axis=0) == 1  # classes that a single group has
+    free = ~(table[:, alone] > 0).any(axis=1)
+    fold_of_group = np.full(len(table), -1)
+    folds = min(folds, int(free.sum()))
+    if folds >= 2:
+        targets = np.tile(table[free].sum(axis=0) / folds, (folds, 1)).clip(min=1e-9)
+        fold_of_group[free] = _place_groups(table[free], targets, {}, rng, keep_first=False)
+    fold_of: Indices = fold_of_group[group_of]
+    return fold_of
 
 
 def hold_out_calibration(
@@ -243,9 +287,16 @@ def _count_table(group_of: Indices, class_of: Indices, num_classes: int) -> Coun
 
 
 def _place_groups(
-    table: Counts, targets: Counts, pinned: dict[int, int], rng: np.random.Generator
+    table: Counts,
+    targets: Counts,
+    pinned: dict[int, int],
+    rng: np.random.Generator,
+    keep_first: bool = True,
 ) -> Indices:
-    """Choose the split of each group, with some of them fixed beforehand."""
+    """Choose the split of each group, with some of them fixed beforehand.
+
+    With ``keep_first`` the first split, which is for training, has every class.
+    """
     weight = (table**2 / targets.sum(axis=0)).sum(axis=1)
     # large groups rather first; without the jitter the same ones would always be together
     order = np.argsort(-weight * rng.uniform(0.25, 1, len(weight)))
@@ -257,7 +308,7 @@ def _place_groups(
         row = table[group]
         if group in pinned:
             split = pinned[group]
-        elif (present[group] & (holders == 1) & (filled[0] == 0)).any():
+        elif keep_first and (present[group] & (holders == 1) & (filled[0] == 0)).any():
             split = 0  # no other group can bring this class into training
         else:
             split = int(np.argmin((row * (row + 2 * (filled - targets)) / targets).sum(axis=1)))

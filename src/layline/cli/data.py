@@ -109,7 +109,8 @@ def check(
     why = f"{len(bad)} files are missing or damaged." if bad and not wanted.skip_bad else ""
     dataset = data.group_duplicates(data.check_files(dataset, skip_bad=True), duplicates)
     try:
-        dataset = data.draw_splits(dataset, wanted.partition, wanted.calibration)
+        seed, share = wanted.partition, wanted.calibration
+        dataset = data.draw_splits(dataset, seed, share, wanted.per_class)
         dataset.check_complete()
     except UserError as error:
         why = str(error)

@@ -27,6 +27,7 @@ from pydantic import (
     ValidationError,
 )
 
+from layline.data.stress import Stress
 from layline.geometry.decoding import check_decode
 from layline.metrics import CRITERIA
 from layline.utils.validation import UserError, check_known
@@ -102,6 +103,12 @@ class DataConfig(Section):
     root: Path | None = _setting(None, "Folder or file with the data of a named source.", DATA)
     partition: NonNegativeInt = _setting(0, "Official fold, or seed of a random split.", DATA)
     calibration: _Share = _setting(0.0, "Share of training samples held out to calibrate.", DATA)
+    per_class: PositiveInt | None = _setting(
+        None, "Use at most this many labelled samples of each class; the test split stays whole.", DATA
+    )
+    stress: Stress = _setting(
+        "none", "Stress test: noise (wrong labels) or gap (a class without labels)."
+    )
     duplicates: Literal["exact", "near", "off"] = _setting(
         "exact", "Which duplicate images to keep in one split: exact (same bytes), near, off.", DATA
     )

@@ -164,7 +164,8 @@ class _Queue:
         """
         self.seconds: dict[str, float] = {}  # of the cells that are done
         # one cell of each kind of frozen features first: it extracts them for the others
-        shared: Any = {"include": {"data", "backbone"}, "exclude": {"data": {"partition"}}}
+        own: Any = {"data": {"partition", "calibration", "per_class", "stress"}}  # of the splits
+        shared: Any = {"include": {"data", "backbone"}, "exclude": own}
         frozen = [cell for cell in todo if cell.config.backbone.freeze]
         first = {cell.config.model_dump_json(**shared): cell for cell in frozen}
         for cells in (list(first.values()), todo):

@@ -12,8 +12,8 @@ balance them. Samples that are alone in their group then fill the splits up to t
 which are distributed over the classes by largest remainder.
 
 The calibration split is taken out of the training split by the same rules, last, so that the other
-splits are the same with and without it. A limit on the labels of each class leaves the test split as
-it is.
+splits are the same with and without it. A limit on the labels of each class does not change the
+test split.
 """
 
 import re

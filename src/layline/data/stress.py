@@ -1,4 +1,4 @@
-"""Stress tests of a method: wrong labels, or a class without labels. The test split is unchanged."""
+"""Stress tests of a method: wrong labels, or a class without labels, outside the test split."""
 
 from dataclasses import replace
 from typing import Literal

@@ -52,6 +52,23 @@ def measure(ranks: Int[Tensor, " n"], predictions: Predictions, decode: Decode) 
     return numbers | {"by_decoding": by_decoding, "confusion": confusion.tolist()}
 
 
+def measure_gap(
+    ranks: Int[Tensor, " n"], predictions: Predictions, missing: int
+) -> dict[str, dict[str, float | None]]:
+    """Compute recall and MAE on the samples of a class without labels, for each decoding."""
+    own = ranks == missing
+    errors = {by: (chosen[own] - missing).abs() for by, chosen in predictions.decisions.items()}
+    if not own.any():
+        return {by: {"gap_recall": None, "gap_mae": None} for by in errors}
+    return {
+        by: {
+            "gap_recall": (each == 0).double().mean().item(),
+            "gap_mae": each.double().mean().item(),
+        }
+        for by, each in errors.items()
+    }
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """The result of a model on a split."""

@@ -104,7 +104,9 @@ class DataConfig(Section):
     partition: NonNegativeInt = _setting(0, "Official fold, or seed of a random split.", DATA)
     calibration: _Share = _setting(0.0, "Share of training samples held out to calibrate.", DATA)
     per_class: PositiveInt | None = _setting(
-        None, "Use at most this many labelled samples of each class; the test split stays whole.", DATA
+        None,
+        "Use at most this many labelled samples of each class; the test split stays whole.",
+        DATA,
     )
     stress: Stress = _setting(
         "none", "Stress test: noise (wrong labels) or gap (a class without labels)."

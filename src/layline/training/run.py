@@ -22,7 +22,8 @@ from torch import Tensor
 
 from layline import data
 from layline.data.dataset import groups_of
-from layline.evaluation.evaluate import CALIBRATED, compute_metrics, evaluate_split
+from layline.data.stress import gap_class
+from layline.evaluation.evaluate import CALIBRATED, compute_metrics, evaluate_split, measure_gap
 from layline.evaluation.predictions import Predictions, Split, predict_split
 from layline.geometry.decoding import decide, decode_name
 from layline.heads import HEADS
@@ -357,6 +358,9 @@ def _test(
     evaluation = evaluate_split(
         "test", split.ranks, inputs.names, predictions, description, decode, groups, facts, counts
     )
+    if config.data.stress == "gap":
+        missing = gap_class(len(dataset.classes))
+        evaluation.numbers["gap"] = measure_gap(split.ranks, predictions, missing)
     evaluation.write_predictions(folder.predictions)
     write_json(folder.test, evaluation.numbers)
     if config.report.enabled:

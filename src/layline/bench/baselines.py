@@ -166,8 +166,9 @@ def fit_baseline(
         names = dataset.inputs.subset(splits.test).names
         groups = groups_of(dataset, splits.test)
         test = _decode(apply_temperature(test.log_probs, calibration.temperature), decode)
+        draws = config.report.draws
         result = evaluate_split(
-            "test", truth[splits.test], names, test, description, decode, groups
+            "test", truth[splits.test], names, test, description, decode, groups, draws=draws
         )
         result.write_predictions(folder.predictions)
         numbers = result.numbers

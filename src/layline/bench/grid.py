@@ -37,7 +37,7 @@ from layline.utils.validation import UserError, check_known
 
 ALL_METHODS = "all"
 _REFERENCE = "classification"
-_DEFAULTS: Tree = {"report": {"enabled": False}}  # of every run
+_DEFAULTS: Tree = {"report": {"enabled": False, "draws": 0}}  # of every run
 # Settings that cannot be set for all runs, and what to do instead.
 _RESERVED = {
     "recipe": "list it under recipes",
@@ -55,7 +55,7 @@ _RESERVED = {
 _NO_EFFECT: Any = {
     "data": {"workers", "verify", "cache"},
     "training": {"checkpoint_minutes"},
-    "report": {"review"},
+    "report": {"review", "draws"},
     "track": True,
     "plugins": True,
 }

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from datetime import timedelta
+from math import inf
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -42,6 +43,7 @@ from layline.utils.validation import require
 
 GRACE = 20.0  # seconds that runs have to save when the grid is stopped
 _POLL = 0.5  # seconds between two looks at whether to stop
+_CHECK_EVERY = 60.0  # seconds between two looks at whether the data changed
 _STOP = ".stop"  # a file in the folder of the grid; workers on other machines see it as well
 _DEATH = (
     "WorkerDied: the process of the run ended without a result, most often because the memory was "
@@ -227,8 +229,7 @@ def run_cell(cell: Cell, job: Job, place: int = 0) -> Outcome | None:
         store.start(cell)
         try:
             load_plugins(cell.config.plugins or ())
-            if cell.digest is not None and data_digest(cell.config) != cell.digest:
-                raise RuntimeError("The data changed since the grid was started. Start it again.")
+            _check_data(cell)
             torch.set_num_threads(cell.threads)
             with threadpool_limits(cell.threads):
                 outcome = _train(cell, store, begin, job, place, stop)
@@ -252,6 +253,18 @@ def run_cell(cell: Cell, job: Job, place: int = 0) -> Outcome | None:
     return outcome
 
 
+_checked: dict[str, float] = {}  # when this process last looked at data, by their digest
+
+
+def _check_data(cell: Cell) -> None:
+    """Raise an error if the data changed; they are read at most once per minute."""
+    if cell.digest is None or time.monotonic() - _checked.get(cell.digest, -inf) < _CHECK_EVERY:
+        return
+    if data_digest(cell.config) != cell.digest:
+        raise RuntimeError("The data changed since the grid was started. Start it again.")
+    _checked[cell.digest] = time.monotonic()
+
+
 def _train(
     cell: Cell, store: Store, begin: float, job: Job, place: int, stop: threading.Event
 ) -> Outcome:
@@ -265,7 +278,8 @@ def _train(
             numbers = fit_baseline(cell.baseline, config, run, console, job.command)
             criterion = numbers["criterion"]
         else:
-            numbers = train_run(config, run, console, job.command, stop) or {}
+            keep = job.keep_models
+            numbers = train_run(config, run, console, job.command, stop, keep) or {}
             metric = METRICS[config.training.metric]
             (chosen,) = (e for e in run.read_history() if e["epoch"] == numbers["epoch"])
             criterion = metric.sign * chosen[f"validation_{metric.name}"]

@@ -111,12 +111,14 @@ def evaluate_split(
     groups: Sequence[Hashable] | None = None,
     facts: Mapping[str, Any] | None = None,
     train_counts: Sequence[int] = (),
+    draws: int = 1000,
 ) -> Evaluation:
     """Evaluate the calibrated predictions for a split.
 
     This is the only evaluation: for the test at the end of training, ``layline evaluate`` and the
     report, which shows its numbers. ``facts`` are further entries of the numbers, such as
     ``validation``, and ``train_counts`` the training samples of each class; alarms use both.
+    ``draws`` is the number of bootstrap draws of the intervals.
     """
     calibration, classes, proba = description.calibration, description.classes, predictions.proba
     numbers: dict[str, Any] = {"part": part, **measure(ranks, predictions, decode)}
@@ -129,7 +131,7 @@ def evaluate_split(
     }
     truth, chosen = ranks.numpy(), predictions.decisions[decode_name(decode)].numpy()
     numbers["ranges"] = diagnostics.measure_ranges(calibration, truth, chosen, proba)
-    numbers["intervals"] = diagnostics.bootstrap_intervals(truth, chosen, proba, groups=groups)
+    numbers["intervals"] = diagnostics.bootstrap_intervals(truth, chosen, proba, groups, draws)
     numbers["by_class"] = diagnostics.class_rates(numbers["confusion"], classes)
     numbers["thresholds"] = diagnostics.threshold_rates(truth, chosen, proba, classes)
     numbers["referral"] = diagnostics.referral(truth, chosen, proba)

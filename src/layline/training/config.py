@@ -253,6 +253,7 @@ class ReportConfig(Section):
     points: NonNegativeInt = _setting(2000, "Largest number of samples drawn in a layout.")
     mistakes: NonNegativeInt = _setting(24, "Number of worst mistakes shown.")
     review: NonNegativeInt = _setting(24, "Number of samples to review shown.")
+    draws: NonNegativeInt = _setting(1000, "Bootstrap draws of the intervals; 0 for no intervals.")
 
 
 class Config(Section):

@@ -56,7 +56,7 @@ from layline.utils.validation import UserError
 _CHANGEABLE = {
     *(f"training.{name}" for name in ("epochs", "patience", "checkpoint_minutes")),
     *(f"data.{name}" for name in ("workers", "root", "verify")),
-    *(f"report.{name}" for name in ("enabled", "mistakes", "review")),
+    *(f"report.{name}" for name in ("enabled", "mistakes", "review", "draws")),
 }
 
 
@@ -218,12 +218,13 @@ def train_run(
     console: Console,
     command: Sequence[str] = (),
     stop: Event | None = None,
+    keep_state: bool = True,
 ) -> dict[str, Any] | None:
     """Train, or resume training, and test the best epoch.
 
     ``settings`` are complete, or the recipe and the planner choose what is not set. If ``stop`` is
-    set, training stops as after a signal, which threads do not get. Returns the numbers of
-    ``test.json`` in the main process, None in others.
+    set, training stops as after a signal, which threads do not get. ``keep_state`` saves the state
+    at the end. Returns the numbers of ``test.json`` in the main process, None in others.
     """
     draft = settings if isinstance(settings, Config) else draft_config(settings)
     accelerator = make_accelerator(draft, folder.path)
@@ -238,8 +239,9 @@ def train_run(
         options = replace(config.training.options(), workers=config.data.workers)
         callbacks = [
             Signals(stop),
-            Checkpoints(folder, processes, log, config.training.checkpoint_minutes),
+            # before the checkpoints: they refer to the best model on disk
             Recording(run.model, folder, accelerator, config.report),
+            Checkpoints(folder, processes, log, config.training.checkpoint_minutes, keep_state),
             ProgressDisplay(console, processes.is_main),
         ]
         train, validation = splits["train"], splits["validation"]
@@ -355,8 +357,9 @@ def _test(
     index = dataset.splits.test
     inputs, groups = dataset.inputs.subset(index), groups_of(dataset, index)
     decode, counts = config.training.decoding, count_classes(dataset)["train"]
+    about: tuple[Any, ...] = groups, facts, counts, config.report.draws
     evaluation = evaluate_split(
-        "test", split.ranks, inputs.names, predictions, description, decode, groups, facts, counts
+        "test", split.ranks, inputs.names, predictions, description, decode, *about
     )
     if config.data.stress == "gap":
         missing = gap_class(len(dataset.classes))

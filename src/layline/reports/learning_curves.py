@@ -16,6 +16,7 @@ from layline.bench.statistics import ALL_LABELS, METRICS, NO_STRESS, label_count
 from layline.reports import plot_text
 from layline.reports.figures import Figure
 from layline.reports.paper_figures import new_figure
+from layline.training.callbacks import amount
 from layline.utils.files import atomic_write
 from layline.utils.validation import require
 
@@ -84,9 +85,9 @@ def _spread(ends: Sequence[tuple[float, str, str]], low: float, high: float) -> 
 def _describe(axis: "Axes", curves: Curves, counts: Sequence[int]) -> None:
     """Write the title and the numbers of labels, with their numbers of data sets."""
     sizes = label_counts(curves.frame)
-    ticks, over = sizes, f"{counts[0]} data sets"
+    ticks, over = sizes, amount(counts[0], "data set")
     if len(set(counts)) > 1:
-        ticks = [f"{n}\n{count} data sets" for n, count in zip(sizes, counts, strict=True)]
+        ticks = [f"{n}\n{amount(k, 'data set')}" for n, k in zip(sizes, counts, strict=True)]
         over = "data sets"
     stress = {NO_STRESS: "", "noise": " with 20 % wrong labels", "gap": " with a class unlabelled"}
     title = f"MAE relative to {curves.reference}{stress[curves.stress]}; lower is better"

@@ -253,16 +253,19 @@ def run_cell(cell: Cell, job: Job, place: int = 0) -> Outcome | None:
     return outcome
 
 
-_checked: dict[str, float] = {}  # when this process last looked at data, by their digest
+# when this process last looked at data, by their digest and place
+_checked: dict[tuple[str | None, str], float] = {}
 
 
 def _check_data(cell: Cell) -> None:
     """Raise an error if the data changed; they are read at most once per minute."""
-    if cell.digest is None or time.monotonic() - _checked.get(cell.digest, -inf) < _CHECK_EVERY:
+    place = cell.config.data.model_dump_json(include={"source", "root", "options"})
+    data = cell.digest, place
+    if cell.digest is None or time.monotonic() - _checked.get(data, -inf) < _CHECK_EVERY:
         return
     if data_digest(cell.config) != cell.digest:
         raise RuntimeError("The data changed since the grid was started. Start it again.")
-    _checked[cell.digest] = time.monotonic()
+    _checked[data] = time.monotonic()
 
 
 def _train(

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -229,8 +230,13 @@ def _lock(path: Path, timeout: float = -1) -> Iterator[bool]:
         lock.release()
 
 
+@cache
+def _outcomes() -> TypeAdapter[Outcome]:
+    return TypeAdapter(Outcome)  # making it takes longer than reading a file
+
+
 def _read(path: Path) -> Outcome | None:
     try:
-        return TypeAdapter(Outcome).validate_json(path.read_bytes())
+        return _outcomes().validate_json(path.read_bytes())
     except (OSError, ValidationError):
         return None

@@ -94,6 +94,7 @@ def long_frame():
                 if error:
                     shown = dict.fromkeys(numbers, np.nan)
                 labels = dict(zip(("data", "method", "seed"), place, strict=True))
+                labels |= {"labels": "all", "stress": "none"}
                 rows.append({**labels, "decode": decode, **shown, "error": error})
         return pd.DataFrame(rows)
 

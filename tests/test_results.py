@@ -10,6 +10,7 @@ from rich.console import Console
 
 from layline import heads
 from layline.bench.grid import read_grid
+from layline.bench.learning_curves import make_curve_tables
 from layline.bench.runner import run_grid
 from layline.bench.statistics import select_runs
 from layline.bench.store import Store, read_results
@@ -30,9 +31,10 @@ def test_every_published_table_is_made_from_the_runs(folder):
     grid = read_grid(folder / "grid.toml")
     frame = read_results(folder)
     compared = select_runs(frame, grid.tune_seeds)
-    runs = len(grid.data) * len(grid.all_methods()) * len(grid.seeds)
+    sizes = sum(len(grid.labels_of(each)) for each in grid.data)
+    runs = sizes * len(grid.stress) * len(grid.all_methods()) * len(grid.seeds)
     assert len(compared) == len(frame) == runs * len(grid.used_decodings())
-    made = make_tables(compared, grid)
+    made = make_tables(compared, grid) | make_curve_tables(compared, grid)
     assert {path.stem for path in folder.glob("tables/*")} == set(made)
     for name, table in made.items():
         for ending, convert in {"md": to_markdown, "csv": to_csv}.items():

@@ -188,6 +188,7 @@ def made_up(errors: list[list[float]]) -> pd.DataFrame:
     return pd.DataFrame(
         {
             **{"data": "d", "method": "m", "recipe": "r", "backbone": "f"},
+            **{"labels": "all", "stress": "none"},
             **{"decode": decode, "error": "", "mae": rng.random()},
             **{"seed": str(seed), "setting": str(setting), "criterion": error},
         }

@@ -38,8 +38,8 @@ def dataset_of(ranks, groups=None, words=None, validation=0.1, test=0.2):
     )
 
 
-def draw(ranks, seed=0, calibration=0.0, **options):
-    return draw_splits(dataset_of(ranks, **options), seed, calibration)
+def draw(ranks, seed=0, calibration=0.0, per_class=None, **options):
+    return draw_splits(dataset_of(ranks, **options), seed, calibration, per_class)
 
 
 def is_partition(splits, count):
@@ -345,3 +345,52 @@ def test_the_first_capture_or_the_match_names_the_group(pattern, groups):
     for wrong in ("(", r"p2", "x*"):
         with pytest.raises(ValueError, match="group_by"):
             find_groups(wrong, paths)
+
+
+def kept_of(splits):
+    """The labelled samples outside the test split."""
+    return set(np.concatenate([splits.train, splits.validation, splits.calibration]).tolist())
+
+
+@given(st.lists(st.integers(4, 40), min_size=2, max_size=6), SEEDS, st.booleans())
+def test_a_limit_on_labels_is_nested_and_does_not_change_the_test_split(counts, seed, prescribed):
+    ranks = samples(counts)
+    words = None
+    if prescribed:  # every class is in all splits
+        words = np.empty(len(ranks), dtype=object)
+        for k in range(len(counts)):
+            own = np.flatnonzero(ranks == k)
+            words[own] = np.resize(["train", "validation", "test", "train"], len(own))
+    whole = draw(ranks, seed, words=words).splits
+    labelled, before = kept_of(whole), set()
+    for limit in (2, 5, 10, 1000):
+        splits = draw(ranks, seed, 0.15, limit, words=words).splits
+        kept = kept_of(splits)
+        assert splits.test.tolist() == whole.test.tolist()
+        assert before <= kept <= labelled
+        available = np.bincount(ranks[list(labelled)], minlength=len(counts))
+        counted = np.bincount(ranks[list(kept)], minlength=len(counts))
+        assert counted.tolist() == np.minimum(available, limit).tolist()
+        assert set(ranks[splits.train]) == set(ranks[list(labelled)])
+        assert len(splits.validation) == max(1, round(0.1 * len(kept)))
+        before = kept
+    assert kept == labelled
+
+
+def test_a_limit_is_noted_and_rare_classes_keep_a_training_sample():
+    ranks = samples([1, 2, 3, 200, 200])
+    dataset = draw_splits(dataset_of(ranks), 0, 0.0, 5)
+    dataset.check_complete()
+    kept = len(kept_of(dataset.splits))
+    assert (
+        f"Only 5 samples per class are used: {kept} of the 325 labelled samples." in dataset.notes
+    )
+
+
+def test_groups_stay_in_one_split_with_a_limit():
+    ranks = samples([60, 60, 60])
+    groups = np.arange(180) // 2
+    splits = draw(ranks, 1, 0.1, 12, groups=groups).splits
+    found = [set(groups[index]) for index in splits.by_name().values()]
+    assert len(set.union(*found)) == sum(map(len, found))
+    assert len(kept_of(splits)) == 36

@@ -23,8 +23,9 @@ from torch import Tensor
 
 from layline.backbones import find as find_backbone
 from layline.data.dataset import Indices, groups_of
+from layline.data.stress import gap_class
 from layline.data.tables import Rows
-from layline.evaluation.evaluate import evaluate_split, measure
+from layline.evaluation.evaluate import evaluate_split, measure, measure_gap
 from layline.evaluation.predictions import Predictions
 from layline.geometry.decoding import DECODINGS, Decode, decide, decode_name
 from layline.metrics import METRICS, PROBABILITY_METRICS
@@ -165,11 +166,14 @@ def fit_baseline(
         names = dataset.inputs.subset(splits.test).names
         groups = groups_of(dataset, splits.test)
         test = _decode(apply_temperature(test.log_probs, calibration.temperature), decode)
+        draws = config.report.draws
         result = evaluate_split(
-            "test", truth[splits.test], names, test, description, decode, groups
+            "test", truth[splits.test], names, test, description, decode, groups, draws=draws
         )
         result.write_predictions(folder.predictions)
         numbers = result.numbers
+    if config.data.stress == "gap":
+        numbers["gap"] = measure_gap(truth[splits.test], test, gap_class(classes))
     # as for our models, the validation score is computed before calibration
     metric = METRICS[config.training.metric]
     chosen = validation.decisions[decode_name(decode)]

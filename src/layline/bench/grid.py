@@ -1,4 +1,7 @@
-"""A grid: data sets × methods × recipes × backbones × settings × seeds. Each cell is one run."""
+"""A grid: data sets × methods × recipes × backbones × settings × labels × stress × seeds.
+
+Each cell is one run.
+"""
 
 import hashlib
 import json
@@ -7,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise, product
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tomli_w
 from pydantic import Field, PositiveInt
@@ -15,6 +18,8 @@ from pydantic import Field, PositiveInt
 import layline
 from layline import data, heads
 from layline.bench.baselines import Baseline, SearchSpace, baseline_config, parse_baseline
+from layline.bench.statistics import ALL_LABELS, NO_STRESS
+from layline.data.stress import Stress
 from layline.geometry.decoding import DECODINGS, decode_name
 from layline.training.config import (
     Config,
@@ -32,12 +37,14 @@ from layline.utils.validation import UserError, check_known
 
 ALL_METHODS = "all"
 _REFERENCE = "classification"
-_DEFAULTS: Tree = {"report": {"enabled": False}}  # of every run
+_DEFAULTS: Tree = {"report": {"enabled": False, "draws": 0}}  # of every run
 # Settings that cannot be set for all runs, and what to do instead.
 _RESERVED = {
     "recipe": "list it under recipes",
     "data.source": "list it under data",
     "data.partition": "it follows from the seeds",
+    "data.per_class": "list it under labels",
+    "data.stress": "list it under stress",
     "head.method": "list it under methods",
     "training.seed": "list it under seeds",
     "training.budget": "runs of a grid do not depend on the clock; set training.epochs",
@@ -48,11 +55,12 @@ _RESERVED = {
 _NO_EFFECT: Any = {
     "data": {"workers", "verify", "cache"},
     "training": {"checkpoint_minutes"},
-    "report": {"review"},
+    "report": {"review", "draws"},
     "track": True,
     "plugins": True,
 }
 Seeds = list[Annotated[int, Field(ge=0)]]
+Labels = Annotated[list[PositiveInt | Literal["all"]], Field(min_length=1)]
 
 
 @dataclass(frozen=True)
@@ -70,8 +78,12 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """The labels that are not empty, in one line."""
-        return " ".join(value for value in self.labels.values() if value)
+        """The labels that are neither empty nor as usual, in one line."""
+        usual = {"labels": ALL_LABELS, "stress": NO_STRESS}
+        shown = {key: value for key, value in self.labels.items() if value != usual.get(key, "")}
+        if "labels" in shown:
+            shown["labels"] += " per class"
+        return " ".join(shown.values())
 
     @cached_property
     def key(self) -> str:
@@ -112,6 +124,8 @@ class GridData(Section):
     options: dict[str, Any] = Field(default_factory=dict)
     settings: dict[str, Any] = Field(default_factory=dict)
     tune: SearchSpace | None = None  # replaces that of the grid
+    labels: Labels | None = None  # replaces that of the grid
+    group: str | None = None  # data sets of a group have learning curves of their own
 
 
 class Variant(Section):
@@ -137,8 +151,11 @@ class Grid(Section):
     settings: dict[str, Any] = Field(default_factory=dict)  # of every run
     tune: SearchSpace = Field(default_factory=dict)  # settings with the values to try
     tune_seeds: Seeds = Field(default_factory=list)  # choose for all seeds; else each for itself
+    labels: Labels = Field(default=[ALL_LABELS])  # labelled samples of each class
+    stress: list[Stress] = Field(default=[NO_STRESS], min_length=1)  # stress tests
     threads: PositiveInt = 1  # of each run
     reference: str | None = None  # the method that the others are compared with
+    highlight: list[str] = Field(default_factory=list)  # methods of the figures; else the best
     baselines: list[str | Baseline] = Field(default_factory=list)
     plugins: list[str] = Field(default_factory=list)
 
@@ -170,11 +187,15 @@ class Grid(Section):
         tune = self._tune(entry, method)
         choices = [dict(zip(tune, values, strict=True)) for values in product(*tune.values())]
         backbones: Sequence[str | None] = self.backbones or [None]
-        for seed, recipe, backbone, chosen in product(self.seeds, self.recipes, backbones, choices):
+        sizes, seeds = self.labels_of(entry), self.seeds
+        for size, stress, seed, recipe, backbone, chosen in product(
+            sizes, self.stress, seeds, self.recipes, backbones, choices
+        ):
             own: Tree = {
                 "recipe": recipe,
                 "data": entry.model_dump(include={"source", "root", "options"}, exclude_none=True)
-                | {"partition": seed % partitions if partitions else seed},
+                | {"partition": seed % partitions if partitions else seed, "stress": stress}
+                | ({} if size == ALL_LABELS else {"per_class": size}),
                 "backbone": {"name": backbone} if backbone else {},
                 "training": {"seed": seed},
             }
@@ -203,6 +224,8 @@ class Grid(Section):
                 "recipe": config.recipe,
                 "backbone": str(config.backbone.name),
                 "setting": _label(chosen),
+                "labels": str(size),
+                "stress": stress,
                 "seed": str(seed),
             }
             yield Cell(config, labels, self.threads, baseline=baseline)
@@ -211,6 +234,10 @@ class Grid(Section):
         if isinstance(method, Baseline):
             return method.tune
         return self.tune if entry.tune is None else entry.tune
+
+    def labels_of(self, entry: GridData) -> Sequence[int | str]:
+        """List the numbers of labels per class of a data set."""
+        return self.labels if entry.labels is None else entry.labels
 
     def _check(self) -> None:
         methods = self.all_methods()
@@ -222,8 +249,12 @@ class Grid(Section):
             check_known("decodings", decoding, DECODINGS)
         if self.reference is not None:
             check_known("reference", self.reference, names)
+        for name in self.highlight:
+            check_known("highlight", name, names)
         lists: dict[str, list[Any]] = {"data": [each.name for each in self.data], "methods": names}
-        lists |= {key: getattr(self, key) for key in ("seeds", "recipes", "backbones", "decodings")}
+        axes = ("seeds", "recipes", "backbones", "decodings", "stress", "highlight")
+        lists |= {key: getattr(self, key) for key in axes}
+        lists |= {f"labels of {each.name}": list(self.labels_of(each)) for each in self.data}
         lists |= {key: values for tune in tunes for key, values in tune.items()}
         for argument, values in lists.items():
             for text, other in pairwise(sorted(map(str, values))):
@@ -312,6 +343,9 @@ def read_grid(
         tree.pop("baselines", None)
     tree |= given or {}
     entries = tree.get("data", [])
+    if given and "labels" in given:
+        for entry in entries:
+            entry.pop("labels", None)
     for key, more in (("settings", settings or {}), ("tune", tune or {})):
         for each in (tree, *(entry for entry in entries if key in entry)):
             each[key] = combine(each.get(key, {}), more)

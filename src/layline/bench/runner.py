@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from datetime import timedelta
+from math import inf
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -42,6 +43,7 @@ from layline.utils.validation import require
 
 GRACE = 20.0  # seconds that runs have to save when the grid is stopped
 _POLL = 0.5  # seconds between two looks at whether to stop
+_CHECK_EVERY = 60.0  # seconds between two looks at whether the data changed
 _STOP = ".stop"  # a file in the folder of the grid; workers on other machines see it as well
 _DEATH = (
     "WorkerDied: the process of the run ended without a result, most often because the memory was "
@@ -164,7 +166,8 @@ class _Queue:
         """
         self.seconds: dict[str, float] = {}  # of the cells that are done
         # one cell of each kind of frozen features first: it extracts them for the others
-        shared: Any = {"include": {"data", "backbone"}, "exclude": {"data": {"partition"}}}
+        own: Any = {"data": {"partition", "calibration", "per_class", "stress"}}  # of the splits
+        shared: Any = {"include": {"data", "backbone"}, "exclude": own}
         frozen = [cell for cell in todo if cell.config.backbone.freeze]
         first = {cell.config.model_dump_json(**shared): cell for cell in frozen}
         for cells in (list(first.values()), todo):
@@ -226,8 +229,7 @@ def run_cell(cell: Cell, job: Job, place: int = 0) -> Outcome | None:
         store.start(cell)
         try:
             load_plugins(cell.config.plugins or ())
-            if cell.digest is not None and data_digest(cell.config) != cell.digest:
-                raise RuntimeError("The data changed since the grid was started. Start it again.")
+            _check_data(cell)
             torch.set_num_threads(cell.threads)
             with threadpool_limits(cell.threads):
                 outcome = _train(cell, store, begin, job, place, stop)
@@ -251,6 +253,21 @@ def run_cell(cell: Cell, job: Job, place: int = 0) -> Outcome | None:
     return outcome
 
 
+# when this process last looked at data, by their digest and place
+_checked: dict[tuple[str | None, str], float] = {}
+
+
+def _check_data(cell: Cell) -> None:
+    """Raise an error if the data changed; they are read at most once per minute."""
+    place = cell.config.data.model_dump_json(include={"source", "root", "options"})
+    data = cell.digest, place
+    if cell.digest is None or time.monotonic() - _checked.get(data, -inf) < _CHECK_EVERY:
+        return
+    if data_digest(cell.config) != cell.digest:
+        raise RuntimeError("The data changed since the grid was started. Start it again.")
+    _checked[data] = time.monotonic()
+
+
 def _train(
     cell: Cell, store: Store, begin: float, job: Job, place: int, stop: threading.Event
 ) -> Outcome:
@@ -264,7 +281,8 @@ def _train(
             numbers = fit_baseline(cell.baseline, config, run, console, job.command)
             criterion = numbers["criterion"]
         else:
-            numbers = train_run(config, run, console, job.command, stop) or {}
+            keep = job.keep_models
+            numbers = train_run(config, run, console, job.command, stop, keep) or {}
             metric = METRICS[config.training.metric]
             (chosen,) = (e for e in run.read_history() if e["epoch"] == numbers["epoch"])
             criterion = metric.sign * chosen[f"validation_{metric.name}"]

@@ -1,7 +1,8 @@
 r"""Statistics of many runs: means over seeds, mean ranks over data sets, and tests.
 
-A ``frame`` of runs has one row per run and decoding: labels (``data``, ``method``, ``seed``), the
-decoding (``decode``), one column per metric, and ``error``, which is empty if the run finished.
+A ``frame`` of runs has one row per run and decoding: labels (such as ``data``, ``method`` and
+``seed``), the decoding (``decode``), one column per metric, and ``error``, which is empty if the
+run finished. The column ``labels`` has the number of labelled samples of each class, or "all".
 
 The tests are those of Demšar (JMLR 7, 2006). Methods are compared by their mean ranks with
 Friedman's test, and by the critical difference of two mean ranks (Nemenyi): with k methods on n
@@ -15,6 +16,7 @@ by a bootstrap over data sets of the mean difference.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import pandas as pd
@@ -23,6 +25,8 @@ from jaxtyping import Float
 
 from layline import metrics
 
+ALL_LABELS: Final = "all"  # the usual values of the columns labels and stress
+NO_STRESS: Final = "none"
 _DECIMALS = 8  # a smaller difference is a rounding error
 _LEVEL = 0.95  # of intervals
 _MIN_DATA = 5  # data sets for a bootstrap interval
@@ -65,6 +69,8 @@ METRICS = {
     **{name: _metric(name) for name in _SHOWN},
     "range_width": Metric("Range width", lower_is_better=True, digits=2),
     "unimodality_rate": _metric("unimodality_rate"),
+    "gap_recall": Metric("Recall (%)", False, "mode", 1, 100.0),
+    "gap_mae": Metric("MAE of the class", lower_is_better=True, decode="median"),
     "seconds": Metric("Seconds", lower_is_better=True, digits=1),
 }
 
@@ -82,8 +88,9 @@ def finished_values(frame: pd.DataFrame, metric: str) -> "pd.Series[float]":
 def select_runs(frame: pd.DataFrame, tune_seeds: Sequence[int] = ()) -> pd.DataFrame:
     """Keep the runs that are compared: of the tuned settings, the best on validation.
 
-    A setting is chosen for each data set, method, recipe, backbone and seed, or once for all seeds
-    by the mean over ``tune_seeds``. One with a failed run is chosen only if every setting has one.
+    A setting is chosen for each data set, method, recipe, backbone, number of labels, stress test
+    and seed, or once for all seeds by the mean over ``tune_seeds``. One with a failed run is chosen
+    only if every setting has one.
     Each of several backbones counts as a data set; a method with each recipe as a method.
     """
     chosen = best_settings(frame, tune_seeds)
@@ -96,10 +103,22 @@ def select_runs(frame: pd.DataFrame, tune_seeds: Sequence[int] = ()) -> pd.DataF
     return selected.assign(data=selected["data"].where(~several, both), method=method)
 
 
+def standard_runs(frame: pd.DataFrame) -> pd.DataFrame:
+    """Keep the runs with all labels, or else with the most, and without a stress test."""
+    size, stress = label_counts(frame)[-1], frame["stress"].unique()
+    kept = NO_STRESS if NO_STRESS in stress else stress[0]
+    return frame[(frame["labels"] == size) & (frame["stress"] == kept)]
+
+
+def label_counts(frame: pd.DataFrame) -> list[str]:
+    """List the numbers of labels in ascending order, "all" last."""
+    return sorted(frame["labels"].unique(), key=lambda n: np.inf if n == ALL_LABELS else int(n))
+
+
 def best_settings(frame: pd.DataFrame, tune_seeds: Sequence[int] = ()) -> pd.DataFrame:
     """Find the labels of the best settings on validation, see :func:`select_runs`."""
     runs = frame.assign(criterion=frame["criterion"].fillna(float("inf")))
-    by = ["data", "method", "recipe", "backbone"]
+    by = ["data", "method", "recipe", "backbone", "labels", "stress"]
     if tune_seeds:
         runs = runs[runs["seed"].isin([str(seed) for seed in tune_seeds])]
     else:

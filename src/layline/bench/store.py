@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,7 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 
 import layline
 from layline.bench.grid import Cell, Grid
-from layline.bench.statistics import best_settings
+from layline.bench.statistics import ALL_LABELS, NO_STRESS, best_settings
 from layline.evaluation.prediction_file import plain_cell, safe_cell
 from layline.metrics import PROBABILITY_METRICS, RANK_METRICS
 from layline.training.run_folder import RunFolder
@@ -32,6 +33,7 @@ RUNNING = "running"  # has the process of a cell that is not finished
 _OUTCOME = "outcome.json"
 _RANGES = 0.9  # the coverage of the ranges whose width is recorded
 _NUMBERS = (*RANK_METRICS, *PROBABILITY_METRICS, "range_width", "range_coverage", "criterion")
+_GAP = ("gap_recall", "gap_mae")  # only of the stress test
 # The parts of a run's environment.json that its outcome repeats.
 _ENVIRONMENT = (
     *("command", "layline", "commit", "torch", "numpy", "torchvision", "timm", "python"),
@@ -65,7 +67,9 @@ class Outcome:
             if each["coverage"] == _RANGES:
                 same |= {"range_width": each["width"], "range_coverage": each["measured"]}
         numbers = {
-            decoding: {name: values[name] for name in RANK_METRICS} | same
+            decoding: {name: values[name] for name in RANK_METRICS}
+            | same
+            | test.get("gap", {}).get(decoding, {})
             for decoding, values in test["by_decoding"].items()
         }
         whole = run.read_environment()
@@ -188,10 +192,13 @@ class Store:
 
 def read_results(folder: Path) -> pd.DataFrame:
     """Read ``results.csv``."""
-    texts = ("data", "method", "recipe", "backbone", "setting", "seed", "decode")
-    types = dict.fromkeys((*texts, "key", "version", "error"), str)
-    empty = {name: [""] for name in _NUMBERS}
+    texts = ("data", "method", "recipe", "backbone", "setting", "labels", "stress", "seed")
+    types = dict.fromkeys((*texts, "decode", "key", "version", "error"), str)
+    empty = {name: [""] for name in (*_NUMBERS, *_GAP)}
     frame = pd.read_csv(folder / RESULTS, dtype=types, keep_default_na=False, na_values=empty)
+    for name, usual in {"labels": ALL_LABELS, "stress": NO_STRESS}.items():
+        if name not in frame:  # results of earlier versions
+            frame[name] = usual
     return _map_texts(frame, plain_cell)
 
 
@@ -223,8 +230,13 @@ def _lock(path: Path, timeout: float = -1) -> Iterator[bool]:
         lock.release()
 
 
+@cache
+def _outcomes() -> TypeAdapter[Outcome]:
+    return TypeAdapter(Outcome)  # making it takes longer than reading a file
+
+
 def _read(path: Path) -> Outcome | None:
     try:
-        return TypeAdapter(Outcome).validate_json(path.read_bytes())
+        return _outcomes().validate_json(path.read_bytes())
     except (OSError, ValidationError):
         return None

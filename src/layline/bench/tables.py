@@ -1,4 +1,7 @@
-"""Tables of results: the five of a grid, and their text as Markdown, CSV and LaTeX."""
+"""Tables of results: the five of a grid, and their text as Markdown, CSV and LaTeX.
+
+The tables of learning curves are in :mod:`layline.bench.learning_curves`.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +20,7 @@ from layline.bench.statistics import (
     compare_with_reference,
     rank_methods,
     select_decoding,
+    standard_runs,
     summary,
 )
 from layline.utils.files import write_text
@@ -39,6 +43,9 @@ class Entry:
     reference_sd: float | None = None
     is_best: bool = False  # of its column
     is_second: bool = False
+    low: float | None = None  # the ends of its interval
+    high: float | None = None
+    p: float | None = None  # the p-value of the number
 
     @property
     def difference(self) -> float | None:
@@ -69,6 +76,7 @@ class Column:
 
 Entries = Mapping[str, Entry]  # of a column, by row
 _RANK = Column("Mean rank", digits=2, lower_is_better=True)
+_P = Column("p", form="p")
 
 
 @dataclass(frozen=True)
@@ -114,8 +122,12 @@ def _mark_best(column: Column, entries: Sequence[Entry]) -> list[Entry]:
 
 
 def make_tables(frame: pd.DataFrame, grid: Grid) -> dict[str, Table]:
-    """Make the tables of a grid from the runs that are compared, by the names of their files."""
-    decodings = grid.used_decodings()
+    """Make the tables of a grid from the runs that are compared, by the names of their files.
+
+    They use the runs with all labels and without a stress test; see ``make_curve_tables`` for the
+    others.
+    """
+    frame, decodings = standard_runs(frame), grid.used_decodings()
     by = {name: METRICS[name].own_decoding(decodings) for name in ("mae", "accuracy")}
     tables = {
         "leaderboard": leaderboard(frame, decodings),
@@ -252,8 +264,15 @@ def entry_text(entry: Entry, column: Column) -> str:
         return entry.note
     if entry.mean is None:
         return f"failed: {entry.error or 'unknown error'}" if entry.failed else "–"
-    number = column.format(entry.mean)
-    return number if entry.sd is None else f"{number} ± {entry.sd:.{column.digits}f}"
+    text = column.format(entry.mean)
+    if entry.sd is not None:
+        text += f" ± {entry.sd:.{column.digits}f}"
+    if entry.low is not None and entry.high is not None:
+        text += f" [{column.format(entry.low)}, {column.format(entry.high)}]"
+    if entry.p is not None:
+        p = _P.format(entry.p)
+        text += f" p{p if p.startswith('<') else f'={p}'}"
+    return text
 
 
 def entry_remark(entry: Entry, column: Column) -> str:
@@ -326,7 +345,9 @@ def to_csv(table: Table) -> str:
         for label, fields in table.lines()
         for column, entry in fields
     ]
-    return str(pd.DataFrame(rows).to_csv(index=False, lineterminator="\n"))
+    frame = pd.DataFrame(rows)
+    unused = [name for name in ("low", "high", "p") if frame[name].isna().all()]
+    return str(frame.drop(columns=unused).to_csv(index=False, lineterminator="\n"))
 
 
 def write_tables(folder: Path, named: Mapping[str, Table], latex: bool = False) -> None:

@@ -78,12 +78,19 @@ def bench(
         Text,
         typer.Option(help="Seeds that choose the tuned values for all. [default: each its own]"),
     ] = None,
+    labels: Annotated[
+        Text,
+        typer.Option(help="Labelled samples per class, such as 5,20,all. [default: all]"),
+    ] = None,
     baseline: Annotated[
         Texts,
         typer.Option(metavar="MODULE:NAME(…)", help="Estimator of another library; repeatable."),
     ] = None,
     reference: Annotated[
         Text, typer.Option(help="Method to compare with. [default: classification, or the first]")
+    ] = None,
+    highlight: Annotated[
+        Text, typer.Option(help="Methods drawn in the learning curve. [default: the best eight]")
     ] = None,
     grid: Annotated[Path | None, typer.Option(help="TOML file that describes the grid.")] = None,
     data_folder: Annotated[
@@ -110,6 +117,7 @@ def bench(
     from rich.console import Console
 
     from layline.bench.grid import parse_tune, read_grid
+    from layline.bench.learning_curves import make_curve_tables
     from layline.bench.statistics import select_runs
     from layline.bench.store import GRID, Store
     from layline.bench.tables import make_tables, write_tables
@@ -127,7 +135,9 @@ def bench(
         "recipes": _split(recipe),
         "backbones": _split(backbone),
         "decodings": _split(decode),
+        "labels": [int(n) if n.isdecimal() else n for n in _split(labels)],
         "reference": reference,
+        "highlight": _split(highlight),
         "baselines": baseline or [],
         "plugins": [resolve_reference(each) for each in plugins or ()],
         "threads": threads,
@@ -157,8 +167,9 @@ def bench(
     except typer.Exit:  # it was stopped
         store.write_results(whole, cells)
         raise
-    tables = make_tables(select_runs(store.write_results(whole, cells), whole.tune_seeds), whole)
-    write_tables(out / "tables", tables, latex)
+    compared = select_runs(store.write_results(whole, cells), whole.tune_seeds)
+    tables = make_tables(compared, whole)
+    write_tables(out / "tables", tables | make_curve_tables(compared, whole), latex)
     write_bench_figures(out)
     write_bench_report(out, out / "report.html")
     show_table(tables["leaderboard"])

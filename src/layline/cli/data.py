@@ -111,7 +111,8 @@ def check(
     dataset = data.group_duplicates(data.check_files(dataset, skip_bad=True), duplicates)
     try:
         fewest = fewest_for_splits(draft_config({"data": combine(tree, own)}), is_open=True)
-        dataset = data.draw_splits(dataset, wanted.partition, wanted.calibration, fewest)
+        seed, share = wanted.partition, wanted.calibration
+        dataset = data.draw_splits(dataset, seed, share, fewest, wanted.per_class)
         dataset.check_complete()
     except UserError as error:
         why = str(error)

@@ -30,6 +30,7 @@ from layline.data.sources.files import read_folder, read_manifest, read_npz, rea
 from layline.data.sources.paper import read_adience, read_historical_color, read_image_aesthetics
 from layline.data.sources.photo_quality import read_photo_quality
 from layline.data.splits import draw_splits, stratified_holdout
+from layline.data.stress import stress_labels
 from layline.data.tables import TableEncoding, UnencodedRows
 from layline.utils.registry import Registry, first_line
 from layline.utils.validation import UserError
@@ -196,4 +197,5 @@ __all__ = [
     "options_of",
     "read",
     "stratified_holdout",
+    "stress_labels",
 ]

@@ -12,7 +12,8 @@ balance them. Samples that are alone in their group then fill the splits up to t
 which are distributed over the classes by largest remainder.
 
 The calibration split is taken out of the training split by the same rules, last, so that the other
-splits are the same with and without it.
+splits are the same with and without it. A limit on the labels of each class does not change the
+test split.
 """
 
 import math
@@ -97,15 +98,22 @@ def find_groups(pattern: str, paths: Sequence[str]) -> tuple[str, ...]:
 
 
 def draw_splits(
-    dataset: Dataset, seed: int, calibration: float = 0.0, fewest: float = 0
+    dataset: Dataset,
+    seed: int,
+    calibration: float = 0.0,
+    fewest: float = 0,
+    per_class: int | None = None,
 ) -> Dataset:
     """Draw every split that the data do not prescribe, from training; groups stay together.
 
     The same seed gives the same splits. A share of the training samples is kept for calibration.
     With less than ``fewest`` samples outside the test split, all of them are for training: small
-    data are cross-validated instead, see :func:`assign_folds`. The encoding of a table is learned
-    from the training rows.
+    data are cross-validated instead, see :func:`assign_folds`. ``per_class`` limits the samples of
+    each class in all splits but the test split. The encoding of a table is learned from the
+    training rows.
     """
+    if per_class is not None:
+        dataset = _limit_labels(dataset, seed, per_class)
     splits, notes = dataset.splits, list(dataset.notes)
     prescribed = any(len(index) for index in splits.by_name().values())
     pool = splits.train if prescribed else np.arange(len(dataset.ranks))
@@ -143,6 +151,25 @@ def draw_splits(
         inputs, about_columns = inputs.encode(splits.train)
         more += about_columns
     return replace(dataset, inputs=inputs, splits=splits, notes=(*notes, *more))
+
+
+def _limit_labels(dataset: Dataset, seed: int, per_class: int) -> Dataset:
+    """Keep a few random samples of each class in training, and the test split without a limit.
+
+    The samples of a smaller limit are among those of a larger one. Validation and calibration
+    samples count as labelled, so these splits are drawn again.
+    """
+    splits = dataset.splits if len(dataset.splits.test) else draw_splits(dataset, seed).splits
+    pool = np.concatenate([splits.train, splits.validation, splits.calibration])
+    pool = np.random.default_rng(seed).permutation(np.sort(pool))
+    ranks = dataset.ranks[pool]
+    kept = np.sort(np.concatenate([pool[ranks == k][:per_class] for k in np.unique(ranks)]))
+    note = (
+        f"Only {per_class} samples per class are used: {len(kept)} of the {len(pool)} labelled "
+        "samples."
+    )
+    limited = Splits(train=kept, test=splits.test)
+    return replace(dataset, splits=limited, notes=(*dataset.notes, note))
 
 
 def assign_folds(

@@ -21,6 +21,7 @@ import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, final
@@ -115,12 +116,24 @@ def read_table_file(
     The root is the file, its content, or a folder with a single table. Only the first ``rows`` are
     read if given. Text is UTF-8 or UTF-16, else Windows-1252.
     """
-    pandas = require("pandas", extra="images", needed_by="reading tables")
     if isinstance(root, bytes):
-        path, raw = Path("the file"), root
-    else:
-        path = find_file(root, (*TEXT_SUFFIXES[:2], *EXCEL_SUFFIXES))
-        raw = path.read_bytes()
+        return _parse(Path("the file"), root, sheet, rows)
+    path = find_file(root, (*TEXT_SUFFIXES[:2], *EXCEL_SUFFIXES))
+    about = path.stat()
+    version = (about.st_dev, about.st_ino, about.st_mtime_ns, about.st_size)
+    return _read_version(path, sheet, rows, version)
+
+
+@lru_cache(maxsize=4)
+def _read_version(
+    path: Path, sheet: str | None, rows: int | None, version: tuple[int, ...]
+) -> TableFile:
+    """Read a file, but only once per version: the runs of a grid share a table."""
+    return _parse(path, path.read_bytes(), sheet, rows)
+
+
+def _parse(path: Path, raw: bytes, sheet: str | None, rows: int | None) -> TableFile:
+    pandas = require("pandas", extra="images", needed_by="reading tables")
     notes: list[str] = []
     # the header is read as a row, so that its cells are not changed
     how: dict[str, Any] = {"header": None, "dtype": object, "keep_default_na": False}

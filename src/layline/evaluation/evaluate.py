@@ -52,6 +52,23 @@ def measure(ranks: Int[Tensor, " n"], predictions: Predictions, decode: Decode) 
     return numbers | {"by_decoding": by_decoding, "confusion": confusion.tolist()}
 
 
+def measure_gap(
+    ranks: Int[Tensor, " n"], predictions: Predictions, missing: int
+) -> dict[str, dict[str, float | None]]:
+    """Compute recall and MAE on the samples of a class without labels, for each decoding."""
+    own = ranks == missing
+    errors = {by: (chosen[own] - missing).abs() for by, chosen in predictions.decisions.items()}
+    if not own.any():
+        return {by: {"gap_recall": None, "gap_mae": None} for by in errors}
+    return {
+        by: {
+            "gap_recall": (each == 0).double().mean().item(),
+            "gap_mae": each.double().mean().item(),
+        }
+        for by, each in errors.items()
+    }
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """The result of a model on a split."""
@@ -94,12 +111,14 @@ def evaluate_split(
     groups: Sequence[Hashable] | None = None,
     facts: Mapping[str, Any] | None = None,
     train_counts: Sequence[int] = (),
+    draws: int = 1000,
 ) -> Evaluation:
     """Evaluate the calibrated predictions for a split.
 
     This is the only evaluation: for the test at the end of training, ``layline evaluate`` and the
     report, which shows its numbers. ``facts`` are further entries of the numbers, such as
     ``validation``, and ``train_counts`` the training samples of each class; alarms use both.
+    ``draws`` is the number of bootstrap draws of the intervals.
     """
     calibration, classes, proba = description.calibration, description.classes, predictions.proba
     numbers: dict[str, Any] = {"part": part, **measure(ranks, predictions, decode)}
@@ -112,7 +131,7 @@ def evaluate_split(
     }
     truth, chosen = ranks.numpy(), predictions.decisions[decode_name(decode)].numpy()
     numbers["ranges"] = diagnostics.measure_ranges(calibration, truth, chosen, proba)
-    numbers["intervals"] = diagnostics.bootstrap_intervals(truth, chosen, proba, groups=groups)
+    numbers["intervals"] = diagnostics.bootstrap_intervals(truth, chosen, proba, groups, draws)
     numbers["by_class"] = diagnostics.class_rates(numbers["confusion"], classes)
     numbers["thresholds"] = diagnostics.threshold_rates(truth, chosen, proba, classes)
     numbers["referral"] = diagnostics.referral(truth, chosen, proba)

@@ -29,13 +29,18 @@ Tensors = dict[str, torch.Tensor]
 _EXTRA_BYTES = 2**28  # buffers of a model that its file does not store
 
 
-def save_model(model: OrdinalModel, path: str | Path) -> None:
-    """Write a model atomically to a ``.safetensors`` file."""
-    # copies: safetensors refuses tensors that share memory or are not contiguous
-    tensors = {
+def copy_tensors(model: OrdinalModel) -> Tensors:
+    """Copy the tensors of a model to the memory of the CPU."""
+    return {
         name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
         for name, tensor in model.state_dict().items()
     }
+
+
+def save_model(model: OrdinalModel, path: str | Path, tensors: Tensors | None = None) -> None:
+    """Write a model atomically to a ``.safetensors`` file, with other tensors if given."""
+    if tensors is None:  # safetensors refuses tensors that share memory or are not contiguous
+        tensors = copy_tensors(model)
     description = replace(model.description, plugins=_find_plugins(model.description))
     with atomic_write(Path(path).expanduser()) as part:
         try:

@@ -10,14 +10,16 @@ import pandas as pd
 from layline import metrics
 from layline.bench import statistics, tables
 from layline.bench.grid import Grid, read_grid
+from layline.bench.learning_curves import curve_table, find_curves
 from layline.bench.statistics import METRICS, MeanRanks, critical_difference
 from layline.bench.store import ENVIRONMENT, GRID, read_results
 from layline.reports import render_page
 from layline.reports.figures import Figure, interval_rows
+from layline.reports.learning_curves import curve_figure, draw_learning_curve, save_svg
 from layline.reports.paper_figures import critical_difference_diagram, save_figure
 from layline.utils.files import check_output, write_text
 
-_LABELS = ["data", "method", "recipe", "backbone", "setting", "seed"]
+_LABELS = ["data", "method", "recipe", "backbone", "setting", "labels", "stress", "seed"]
 
 
 def write_bench_report(folder: Path, out: Path) -> None:
@@ -27,11 +29,14 @@ def write_bench_report(folder: Path, out: Path) -> None:
 
 
 def write_bench_figures(folder: Path) -> None:
-    """Write the critical-difference diagram to ``figures`` if there are data sets to rank on."""
+    """Write the learning curves and, with several data sets, the critical-difference diagram."""
     grid = read_grid(folder / GRID)
-    frame = statistics.select_runs(read_results(folder), grid.tune_seeds)
+    compared = statistics.select_runs(read_results(folder), grid.tune_seeds)
+    for curves in find_curves(compared, grid):
+        figure = draw_learning_curve(curves, curves.highlighted(grid))
+        save_svg(figure, folder / "figures" / f"{curves.name('learning-curve')}.svg")
     decode = METRICS["mae"].own_decoding(grid.used_decodings())
-    ranking = statistics.rank_methods(frame, "mae", decode)
+    ranking = statistics.rank_methods(statistics.standard_runs(compared), "mae", decode)
     if _can_rank(ranking):
         figure = critical_difference_diagram(ranking.ranks, ranking.num_data, f"MAE, {decode}")
         save_figure(figure, folder / "figures" / f"critical-difference-{decode}")
@@ -44,14 +49,16 @@ def _can_rank(ranking: MeanRanks) -> bool:
 def render_bench(folder: Path) -> str:
     """Make the page of a benchmark."""
     grid, everything = read_grid(folder / GRID), read_results(folder)
-    frame = statistics.select_runs(everything, grid.tune_seeds)
-    decodings = grid.used_decodings()
+    compared = statistics.select_runs(everything, grid.tune_seeds)
+    frame, decodings = statistics.standard_runs(compared), grid.used_decodings()
     chosen = {name: METRICS[name].own_decoding(decodings) for name in ("mae", "accuracy")}
     ranking = statistics.rank_methods(frame, "mae", chosen["mae"])
     figures, difference = dict[str, Figure](), 0.0
     if _can_rank(ranking):
         difference = critical_difference(len(ranking.ranks), ranking.num_data)
         figures["ranks"] = ranks_figure(ranking.ranks, difference)
+    curves = {each.name("curve"): each for each in find_curves(compared, grid)}
+    figures |= {k: curve_figure(each, each.highlighted(grid)) for k, each in curves.items()}
     reference = tables.find_reference(frame, grid.reference_method())
     environment = json.loads((folder / ENVIRONMENT).read_text(encoding="utf-8"))
     return render_page(
@@ -65,6 +72,7 @@ def render_bench(folder: Path) -> str:
         difference=difference,
         board=tables.leaderboard(frame, decodings),
         ranks=tables.mean_rank_table(frame, decodings) if "ranks" in figures else None,
+        curves={key: curve_table(each, "mae") for key, each in curves.items()},
         comparisons=_comparisons(frame, decodings),
         metrics=[(name, metric.title) for name, metric in tables.measured(frame).items()],
         reference=reference,
@@ -91,7 +99,7 @@ def _comparisons(frame: pd.DataFrame, decodings: Sequence[str]) -> dict[str, tab
 
 def _facts(grid: Grid, frame: pd.DataFrame) -> dict[str, Any]:
     once = frame[frame["decode"] == grid.used_decodings()[0]]
-    tries = once.groupby(["data", "method", "recipe", "backbone", "seed"]).size().max()
+    tries = once.groupby([name for name in _LABELS if name != "setting"]).size().max()
     tuning = "Nothing was tuned: every method uses the same settings."
     unseen = "Test samples were used neither for training nor to choose an epoch or a setting."
     if tries > 1:

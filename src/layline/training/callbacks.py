@@ -1,5 +1,6 @@
 """Callbacks of the trainer: display, signals, checkpoints, best model, snapshots, tracking."""
 
+import math
 import shutil
 import signal
 import threading
@@ -21,7 +22,7 @@ from safetensors import SafetensorError
 from layline.evaluation.predictions import Predictions
 from layline.geometry.decoding import decode_name
 from layline.model.model import OrdinalModel
-from layline.model.model_file import read_model_file
+from layline.model.model_file import Tensors, copy_tensors, read_model_file, save_model
 from layline.training.config import ReportConfig
 from layline.training.distributed import SeveralProcesses
 from layline.training.optim import WeightAverage
@@ -36,6 +37,7 @@ Log = Callable[[str], None]
 SHUTDOWN_SIGNALS = (signal.SIGTERM, *([signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else []))
 _PROGRESS = "progress.bin"  # in a checkpoint
 _AFTER_EPOCH = 5.0  # seconds: an epoch of a small table takes less time than its checkpoint
+_BETWEEN_WRITES = 1.0  # seconds
 _PROGRESS_LINES = 4  # of long work, in a log
 
 
@@ -73,14 +75,20 @@ class Checkpoints(Callback):
 
     ``state/`` contains the last two checkpoints, each in a folder named by its epoch and step. A
     new one is written under another name and renamed when it is complete. A run resumes from the
-    newest checkpoint that can be read. All processes call the methods together.
+    newest checkpoint that can be read. All processes call the methods together. The state at the
+    end is saved only if ``keep_last`` is set, to train for more epochs later.
     """
 
     def __init__(
-        self, folder: RunFolder, processes: SeveralProcesses, log: Log, minutes: float
+        self,
+        folder: RunFolder,
+        processes: SeveralProcesses,
+        log: Log,
+        minutes: float,
+        keep_last: bool = True,
     ) -> None:
         self._run, self._folder, self._processes = folder, folder.state, processes
-        self._log, self._wait = log, 60 * minutes
+        self._log, self._wait, self._keep_last = log, 60 * minutes, keep_last
         self._last: Path | None = None  # the one that was written or read last
         self._saved = time.monotonic()
 
@@ -100,6 +108,8 @@ class Checkpoints(Callback):
 
     def save_checkpoint(self, trainer: Trainer) -> None:
         """Write a checkpoint, and keep the one before it."""
+        if not self._keep_last and trainer.state.is_finished(trainer.options):
+            return
         state, average, accelerator = trainer.state, trainer.average, self._processes.accelerator
         place = self._folder / f"epoch-{state.epoch:05}-step-{state.step:07}"
         part = self._folder / ".saving"
@@ -159,12 +169,18 @@ class Checkpoints(Callback):
 
 
 class Recording(Callback):
-    """Write the best model, a layout snapshot and the history after each epoch, and track it."""
+    """Write the best model, layout snapshots and the history after epochs, and track it.
+
+    If epochs are short, the best model and the history are written once per second and before each
+    checkpoint. Until then the best model is in memory.
+    """
 
     def __init__(
         self, model: OrdinalModel, folder: RunFolder, tracker: Accelerator, report: ReportConfig
     ) -> None:
         self._model, self._folder, self._tracker, self._report = model, folder, tracker, report
+        self._best: Tensors | None = None  # of the best model, if it is not on disk yet
+        self._written = -math.inf  # when the last files were written
 
     def on_start(self, trainer: Trainer) -> None:
         """Choose the validation samples that the layouts show."""
@@ -178,14 +194,26 @@ class Recording(Callback):
             return
         self._tracker.log(trainer.state.history[-1], step=trainer.state.epoch)
         if is_best:
-            self._model.save(self._folder.best)
+            self._best = copy_tensors(self._model)
         if validation is not None and trainer.validation is not None and self.keep is not None:
             predicted = validation.decisions[decode_name(trainer.options.decode)]
             features, ranks = validation.features, trainer.validation.ranks
             layout = take_snapshot(features, self.keep, ranks, predicted, self._model.head)
             layout.save(self._folder.layout(trainer.state.epoch))
-        if validation is not None or is_best:  # small data have hundreds of short epochs
-            self._folder.write_history(trainer.state.history)
+        if time.monotonic() - self._written >= _BETWEEN_WRITES:
+            self._write(trainer)
+
+    def save_checkpoint(self, trainer: Trainer) -> None:
+        """Write what the checkpoint refers to."""
+        if trainer.processes.is_main:
+            self._write(trainer)
+
+    def _write(self, trainer: Trainer) -> None:
+        if self._best is not None:
+            save_model(self._model, self._folder.best, self._best)
+            self._best = None
+        self._folder.write_history(trainer.state.history)
+        self._written = time.monotonic()
 
 
 class Reporter:

@@ -28,6 +28,7 @@ from pydantic import (
     field_validator,
 )
 
+from layline.data.stress import Stress
 from layline.geometry.decoding import check_decode
 from layline.metrics import CRITERIA
 from layline.utils.validation import UserError, check_known
@@ -103,6 +104,14 @@ class DataConfig(Section):
     root: Path | None = _setting(None, "Folder or file with the data of a named source.", DATA)
     partition: NonNegativeInt = _setting(0, "Official fold, or seed of a random split.", DATA)
     calibration: _Share = _setting(0.0, "Share of training samples held out to calibrate.", DATA)
+    per_class: PositiveInt | None = _setting(
+        None,
+        "Use at most this many labelled samples of each class; the test split stays whole.",
+        DATA,
+    )
+    stress: Stress = _setting(
+        "none", "Stress test: noise (wrong labels) or gap (a class without labels)."
+    )
     duplicates: Literal["exact", "near", "off"] = _setting(
         "exact", "Which duplicate images to keep in one split: exact (same bytes), near, off.", DATA
     )
@@ -264,6 +273,7 @@ class ReportConfig(Section):
     points: NonNegativeInt = _setting(2000, "Largest number of samples drawn in a layout.")
     mistakes: NonNegativeInt = _setting(24, "Number of worst mistakes shown.")
     review: NonNegativeInt = _setting(24, "Number of samples to review shown.")
+    draws: NonNegativeInt = _setting(1000, "Bootstrap draws of the intervals; 0 for no intervals.")
 
 
 class Config(Section):

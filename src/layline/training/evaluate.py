@@ -306,7 +306,8 @@ def _read_other_data(
                 raise
     kept = own.options if source == own.source else {}
     kept = {k: v for k, v in kept.items() if k not in _OWN_OPTIONS} | dict(options or {})
-    config = _change_data(config, root=place, source=source, options=kept)
+    whole_data: dict[str, Any] = {"per_class": None, "stress": "none"}
+    config = _change_data(config, root=place, source=source, options=kept, **whole_data)
     known = replace(known_inputs(config, model.description), skip_unknown=skip_unknown)
     return config, read_data(config, log, known=known, whole=whole)
 

@@ -114,7 +114,9 @@ def read_data(
         dataset = data.check_files(dataset, options.skip_bad)
         dataset = data.group_duplicates(dataset, options.duplicates)
     if not whole:
-        dataset = data.draw_splits(dataset, options.partition, options.calibration, fewest)
+        seed = options.partition
+        dataset = data.draw_splits(dataset, seed, options.calibration, fewest, options.per_class)
+        dataset = data.stress_labels(dataset, options.stress, seed)
     for note in (*dataset.notes, "Classes, lowest first: " + " < ".join(dataset.classes)):
         log(note)
     if not whole:

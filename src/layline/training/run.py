@@ -24,7 +24,8 @@ from torch import Tensor
 from layline import data
 from layline.data.dataset import groups_of
 from layline.data.splits import assign_folds
-from layline.evaluation.evaluate import CALIBRATED, compute_metrics, evaluate_split
+from layline.data.stress import gap_class
+from layline.evaluation.evaluate import CALIBRATED, compute_metrics, evaluate_split, measure_gap
 from layline.evaluation.predictions import Predictions, Split, predict_split
 from layline.geometry.decoding import decide, decode_name
 from layline.heads import HEADS
@@ -64,7 +65,7 @@ from layline.utils.validation import UserError
 _CHANGEABLE = {
     *(f"training.{name}" for name in ("epochs", "patience", "checkpoint_minutes")),
     *(f"data.{name}" for name in ("workers", "root", "verify")),
-    *(f"report.{name}" for name in ("enabled", "mistakes", "review")),
+    *(f"report.{name}" for name in ("enabled", "mistakes", "review", "draws")),
 }
 
 
@@ -226,12 +227,13 @@ def train_run(
     console: Console,
     command: Sequence[str] = (),
     stop: Event | None = None,
+    keep_state: bool = True,
 ) -> dict[str, Any] | None:
     """Train, or resume training, and test the best epoch.
 
     ``settings`` are complete, or the recipe and the planner choose what is not set. If ``stop`` is
-    set, training stops as after a signal, which threads do not get. Returns the numbers of
-    ``test.json`` in the main process, None in others.
+    set, training stops as after a signal, which threads do not get. ``keep_state`` saves the state
+    at the end. Returns the numbers of ``test.json`` in the main process, None in others.
     """
     draft = settings if isinstance(settings, Config) else draft_config(settings)
     accelerator = make_accelerator(draft, folder.path)
@@ -246,8 +248,9 @@ def train_run(
         options = replace(config.training.options(), workers=config.data.workers)
         callbacks: list[Callback] = [
             Signals(stop),
-            Checkpoints(folder, processes, log, config.training.checkpoint_minutes),
+            # before the checkpoints: they refer to the best model on disk
             Recording(run.model, folder, accelerator, config.report),
+            Checkpoints(folder, processes, log, config.training.checkpoint_minutes, keep_state),
             ProgressDisplay(console, processes.is_main),
         ]
         train, validation = splits["train"], splits.get("validation")
@@ -400,9 +403,13 @@ def _test(
     index = dataset.splits.test
     inputs, groups = dataset.inputs.subset(index), groups_of(dataset, index)
     decode, counts = config.training.decoding, count_classes(dataset)["train"]
+    about: tuple[Any, ...] = groups, facts, counts, config.report.draws
     evaluation = evaluate_split(
-        "test", split.ranks, inputs.names, predictions, description, decode, groups, facts, counts
+        "test", split.ranks, inputs.names, predictions, description, decode, *about
     )
+    if config.data.stress == "gap":
+        missing = gap_class(len(dataset.classes))
+        evaluation.numbers["gap"] = measure_gap(split.ranks, predictions, missing)
     evaluation.write_predictions(folder.predictions)
     write_json(folder.test, evaluation.numbers)
     if config.report.enabled:

@@ -240,7 +240,8 @@ def count_classes(dataset: Dataset) -> dict[str, list[int]]:
     }
 
 
-def describe_software() -> dict[str, str]:
+@cache
+def describe_software() -> Mapping[str, str]:
     """List the versions of this package and of what it computes with."""
     commit = _find_commit()
     return {

@@ -144,7 +144,10 @@ class Trainer:
         """Make one optimizer step; return whether to stop, and whether to save the state."""
         state, processes, options = self.state, self.processes, self.options
         if options.generator is None:
-            torch.manual_seed(mixed_seed(options.seed, state.epoch, state.step, processes.index))
+            # manual_seed also seeds every accelerator, which takes as long as a small step
+            is_cpu = processes.device.type == "cpu"
+            set_seed = torch.default_generator.manual_seed if is_cpu else torch.manual_seed
+            set_seed(mixed_seed(options.seed, state.epoch, state.step, processes.index))
         passed = state.epoch - 1 + state.step / self.batches.steps
         if options.schedule_unit == "sample":  # an epoch counts as one sample
             passed = (state.epoch - 1) / len(self.train.ranks)

@@ -5,6 +5,7 @@ import platform
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -56,6 +57,7 @@ def gpus_for(device: str, needs_double: bool = False) -> list[str]:
     return [f"{kind}:{index}" for index in range(torch.accelerator.device_count())]
 
 
+@cache
 def processor_name() -> str:
     """Return the name of the processor."""
     info = Path("/proc/cpuinfo")  # platform.processor() is empty on most Linux systems

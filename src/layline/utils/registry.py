@@ -230,9 +230,14 @@ def import_reference(reference: str) -> ModuleType:
     return module
 
 
+@cache
+def _find_distributions() -> Mapping[str, list[str]]:
+    return packages_distributions()
+
+
 def describe_plugin(module: ModuleType) -> Plugin:
     """Return the distribution and version of a module, or its name and version or digest."""
-    distributions = packages_distributions().get(module.__name__.partition(".")[0])
+    distributions = _find_distributions().get(module.__name__.partition(".")[0])
     if distributions:
         return Plugin(distributions[0], version(distributions[0]))
     own, file = str(getattr(module, "__version__", "")), getattr(module, "__file__", None)

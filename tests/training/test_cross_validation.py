@@ -16,7 +16,7 @@ from layline.data.loaders import RowBatches
 from layline.data.splits import assign_folds
 from layline.evaluation.predictions import Split
 from layline.model.model import Network
-from layline.training import cross_validation
+from layline.training import cross_validation, prepare
 from layline.training import run as runs
 from layline.training.callbacks import Reporter
 from layline.training.config import TrainingConfig, combine, tree_of
@@ -264,7 +264,7 @@ def test_one_fold_is_refused(ratings, tmp_path):
 
 
 def test_further_epochs_of_a_resumed_run_are_used(ratings, tmp_path):
-    settings = {"training": {"schedule": "none", "patience": 2}}
+    settings = {"training": {"schedule": "none", "warmup_epochs": 0, "patience": 2}}
     short = {**SMALL, **QUIET, "epochs": 2, "settings": settings}
     run = layline.train(ratings, **short, out=tmp_path / "run")
     before = (run.folder / "best.safetensors").read_bytes()
@@ -287,7 +287,7 @@ def test_groups_are_in_one_fold(tmp_path, monkeypatch):
         folds.append((args[-1], assign_folds(ranks, *args)))
         return folds[-1][1]
 
-    monkeypatch.setattr(runs, "assign_folds", watched)
+    monkeypatch.setattr(prepare, "assign_folds", watched)
     options = {**SMALL, **QUIET, "epochs": 1, "group": "patient"}
     layline.train(tmp_path / "table.csv", **options, out=tmp_path / "run")
     ((groups, fold_of),) = folds

@@ -50,8 +50,22 @@ def test_each_stage_happens_once(counted, photographs, tmp_path, network):
 
 
 def test_few_files_take_part_in_a_run(command, photographs, tmp_path):
-    """Counted are files of the package in which a function is called, without imports."""
-    options = ("--dim", 4, "--epochs", 1, "--workers", 0, "--backbone", "convnet")
+    """Counted are files of the package in which a function is called, without imports.
+
+    The method is a single head; a committee adds the files of its members.
+    """
+    options = (
+        "--method",
+        "classification",
+        "--dim",
+        4,
+        "--epochs",
+        1,
+        "--workers",
+        0,
+        "--backbone",
+        "convnet",
+    )
     used, before = set(), sys.gettrace()
     assert command("train", photographs, *options, "--out", tmp_path / "first").exit_code == 0
     sys.settrace(lambda frame, *_: used.add(frame.f_code.co_filename))  # all is imported now

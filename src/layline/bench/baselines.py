@@ -10,6 +10,7 @@ import ast
 import inspect
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from operator import attrgetter
 from types import ModuleType
 from typing import Annotated, Any
@@ -33,7 +34,7 @@ from layline.model.calibration import Calibration, apply_temperature
 from layline.training.callbacks import Reporter
 from layline.training.config import Config, HeadConfig, Section, TrainingConfig
 from layline.training.distributed import make_accelerator
-from layline.training.prepare import extract_features, weigh
+from layline.training.prepare import assign_train_folds, extract_features, weigh
 from layline.training.run import prepare_run
 from layline.training.run_folder import RunFolder, describe_environment
 from layline.utils.files import write_json
@@ -130,24 +131,36 @@ def fit_baseline(
     about = describe_environment(config, run.dataset, run.model, run.processes, command)
     about["baseline"] = f"{baseline.name}: {describe_plugin(baseline.find()[0])}"
     folder.open(config, about)
-    dataset, estimator = run.dataset, baseline.make(config.training.seed)
-    splits, decode, classes = dataset.splits, config.training.decoding, len(dataset.classes)
+    dataset, splits = run.dataset, run.dataset.splits
+    decode, classes = config.training.decoding, len(dataset.classes)
     rows = dataset.inputs.values if isinstance(dataset.inputs, Rows) else extract_features(run)
-    truth = torch.from_numpy(dataset.ranks)
-    weights: dict[str, Any] = {}
-    if config.training.class_weight != "off":
-        if "sample_weight" not in inspect.signature(estimator.fit).parameters:
-            raise UserError(
-                f"{baseline.name} does not support class_weight: its fit has no sample_weight."
-            )
-        weights["sample_weight"] = weigh(config, dataset)[dataset.ranks[splits.train]]
-    train = np.ascontiguousarray(rows[splits.train])
-    estimator.fit(train, dataset.ranks[splits.train], **weights)
+    truth, weighted = torch.from_numpy(dataset.ranks), config.training.class_weight != "off"
+    class_weights = weigh(config, dataset)
 
-    def predict(index: Indices) -> Predictions:
-        return _predict(baseline, estimator, np.ascontiguousarray(rows[index]), classes, decode)
+    def fit_and_predict(seen: Indices, unseen: Indices) -> Predictions:
+        estimator, weights = baseline.make(config.training.seed), {}
+        if weighted:
+            if "sample_weight" not in inspect.signature(estimator.fit).parameters:
+                raise UserError(
+                    f"{baseline.name} does not support class_weight: its fit has no sample_weight."
+                )
+            weights["sample_weight"] = class_weights[dataset.ranks[seen]]
+        estimator.fit(np.ascontiguousarray(rows[seen]), dataset.ranks[seen], **weights)
+        x = np.ascontiguousarray(rows[unseen])
+        return _predict(baseline, estimator, x, classes, decode)
 
-    validation, test = predict(splits.validation), predict(splits.test)
+    parts = [splits.validation, splits.calibration, splits.test]
+    predicted = fit_and_predict(splits.train, np.concatenate(parts))
+    validation, calibration_part, test = _divide(predicted, [len(part) for part in parts])
+    known_index, unseen_index = splits.validation, splits.calibration
+    if run.config.training.folds:
+        fold_of = assign_train_folds(run)
+        places = [np.flatnonzero(fold_of == fold) for fold in range(fold_of.max() + 1)]
+        folds = [
+            fit_and_predict(np.delete(splits.train, place), splits.train[place]) for place in places
+        ]
+        validation = calibration_part = _join(folds)
+        known_index = unseen_index = splits.train[np.concatenate(places)]
     if test.log_probs.isnan().any():  # there are no probabilities
         certain = torch.nn.functional.one_hot(test.decisions["mode"], classes).double().log()
         numbers = measure(truth[splits.test], Predictions(certain, test.decisions), decode)
@@ -156,11 +169,11 @@ def fit_baseline(
         known, unseen = None, None
         if config.training.calibrate:
             # a probability of zero stays zero at every temperature, so it does not help
-            ranks = truth[splits.validation]
+            ranks = truth[known_index]
             possible = validation.log_probs[torch.arange(len(ranks)), ranks].isfinite()
             known = validation.log_probs[possible], ranks[possible]
-        if len(splits.calibration):
-            unseen = predict(splits.calibration).log_probs, truth[splits.calibration]
+        if len(unseen_index):
+            unseen = calibration_part.log_probs, truth[unseen_index]
         calibration = Calibration.fit(known, unseen)
         description = replace(run.model.description, calibration=calibration)
         names = dataset.inputs.subset(splits.test).names
@@ -177,10 +190,30 @@ def fit_baseline(
     # as for our models, the validation score is computed before calibration
     metric = METRICS[config.training.metric]
     chosen = validation.decisions[decode_name(decode)]
-    score = metric.function(dataset.ranks[splits.validation], chosen)
+    score = metric.function(dataset.ranks[known_index], chosen)
     numbers |= {"epoch": 0, "criterion": metric.sign * score}
     write_json(folder.test, numbers)
     return numbers
+
+
+def _divide(predictions: Predictions, counts: Sequence[int]) -> list[Predictions]:
+    """Divide predictions into consecutive parts."""
+    ends = np.cumsum(counts).tolist()
+    return [
+        Predictions(
+            predictions.log_probs[start:end],
+            {name: ranks[start:end] for name, ranks in predictions.decisions.items()},
+        )
+        for start, end in pairwise([0, *ends])
+    ]
+
+
+def _join(parts: Sequence[Predictions]) -> Predictions:
+    names = parts[0].decisions
+    return Predictions(
+        torch.cat([part.log_probs for part in parts]),
+        {name: torch.cat([part.decisions[name] for part in parts]) for name in names},
+    )
 
 
 def _predict(

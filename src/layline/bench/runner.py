@@ -285,7 +285,8 @@ def _train(
             numbers = train_run(config, run, console, job.command, stop, keep) or {}
             metric = METRICS[config.training.metric]
             (chosen,) = (e for e in run.read_history() if e["epoch"] == numbers["epoch"])
-            criterion = metric.sign * chosen[f"validation_{metric.name}"]
+            own = chosen.get(f"validation_{metric.name}", numbers["validation"][metric.name])
+            criterion = metric.sign * own
     seconds = time.monotonic() - begin
     return Outcome.of_test(numbers, run, key=cell.key, criterion=criterion, seconds=seconds)
 

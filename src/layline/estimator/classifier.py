@@ -76,7 +76,7 @@ class OrdinalClassifier(
         recipe: ``"modern"``: learning rates with warm-up and cosine decay, gradient clipping,
             averaged weights, and ties between epochs broken by the loss; ``"paper"``: none of it.
         epochs: Number of passes over the training samples; by default, small data have more.
-        batch_size: Samples per step of AdamW; by default 16 to 512, by the number of samples.
+        batch_size: Samples per step of AdamW; by default 16 to 256, by the number of samples.
         learning_rate: Learning rate of the backbone.
         head_learning_rate: Learning rate of the head; by default 0.01, times the method's
             ``rate_factor`` with the recipe ``"modern"``.
@@ -151,7 +151,7 @@ class OrdinalClassifier(
         recipe: str = "modern",
         epochs: int | None = None,
         batch_size: int | None = None,
-        learning_rate: float = 2e-3,
+        learning_rate: float = 3e-3,
         head_learning_rate: float | None = None,
         weight_decay: float = 1e-2,
         decode: Decode = "median",

@@ -83,20 +83,19 @@ def default_head_rate(method: HeadSpec, recipe: str) -> float:
 
 
 def choose_batch_size(count: int) -> int:
-    """Choose a batch size for cheap steps by the number of training samples: 16 to 512."""
-    return min(max(1 << round(math.log2(max(count / 12, 1))), 16), 512)
+    """Choose the batch size of cheap steps by the number of training samples: 16 to 256."""
+    return min(max(1 << round(math.log2(max(count / 12, 1))), 16), 256)
 
 
 def choose_epochs(count: int, batch_size: int, cheap: bool) -> int:
-    """Choose the number of epochs such that small data have enough steps.
+    """Choose a number of epochs with at least 200 cheap steps, or 500 others.
 
-    ``cheap`` steps are those of a table or of frozen features: 200 for up to 500 samples, and more
-    for more. Other networks have 30 epochs, or more for fewer than 500 steps.
+    Cheap steps are those of a table or of frozen features.
     """
-    per_epoch = max(count // batch_size, 1)
-    if not cheap:
-        return min(max(math.ceil(500 / per_epoch), 30), 150)
-    return max(math.ceil(200 * math.pow(max(count / 500, 1), 0.6) / per_epoch), 10)
+    per_epoch = math.ceil(count / batch_size)
+    if cheap:
+        return max(math.ceil(200 / per_epoch), 16)
+    return min(max(math.ceil(500 / per_epoch), 30), 150)
 
 
 def default_warmup(epochs: int) -> float:

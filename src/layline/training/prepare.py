@@ -18,12 +18,13 @@ from layline.backbones import BACKBONES
 from layline.backbones.base import Backbone, ImageBackbone, TableBackbone
 from layline.backbones.weights import load_weights
 from layline.data.array_cache import ArrayCache
-from layline.data.dataset import Dataset, Images
+from layline.data.dataset import Dataset, Images, Indices, groups_of
 from layline.data.image_cache import cache_images
 from layline.data.images import ImageFiles, pillow_version
 from layline.data.labels import weigh_classes
 from layline.data.loaders import Batches, RowBatches, loader, sequential_batches
 from layline.data.preprocessing import SMALLEST_PARTS, ImagePreprocessing
+from layline.data.splits import assign_folds
 from layline.data.tables import Rows, TableEncoding
 from layline.evaluation.predictions import Split, evaluation_batch_size
 from layline.model.calibration import Calibration
@@ -241,6 +242,13 @@ def weigh(config: Config, dataset: Dataset) -> NDArray[np.float64]:
     wanted, ranks = config.training.class_weight, dataset.ranks[dataset.splits.train]
     names = np.array(dataset.classes)
     return weigh_classes(None if wanted == "off" else wanted, names, ranks, np.ones(len(ranks)))
+
+
+def assign_train_folds(run: PreparedRun) -> Indices:
+    """Assign the training samples to the folds of the cross-validation."""
+    dataset, index = run.dataset, run.dataset.splits.train
+    folds, groups = int(run.config.training.folds or 0), groups_of(dataset, index)
+    return assign_folds(dataset.ranks[index], folds, run.config.data.partition, groups)
 
 
 def make_splits(run: PreparedRun) -> dict[str, Split]:

@@ -23,14 +23,13 @@ from torch import Tensor
 
 from layline import data
 from layline.data.dataset import groups_of
-from layline.data.splits import assign_folds
 from layline.data.stress import gap_class
 from layline.evaluation.evaluate import CALIBRATED, compute_metrics, evaluate_split, measure_gap
 from layline.evaluation.predictions import Predictions, Split, predict_split
 from layline.geometry.decoding import decide, decode_name
 from layline.heads import HEADS
 from layline.heads.base import probabilities
-from layline.metrics import METRICS
+from layline.metrics import CRITERIA, METRICS
 from layline.model.calibration import Calibration, apply_temperature
 from layline.model.model import Network, OrdinalModel
 from layline.model.model_file import load, read_model_file
@@ -355,14 +354,15 @@ def _cross_validate(
     run: PreparedRun, initial: Network, train: Split, callbacks: Sequence[Callback]
 ) -> Outcomes:
     """Predict the training samples by networks that have not seen them."""
-    config, dataset = run.config, run.dataset
-    index, folds = dataset.splits.train, int(config.training.folds or 0)
-    groups = groups_of(dataset, index)
-    fold_of = assign_folds(dataset.ranks[index], folds, config.data.partition, groups)
+    config, fold_of = run.config, prepare.assign_train_folds(run)
+    folds = int(fold_of.max(initial=-1)) + 1
     options = replace(config.training.options(), workers=config.data.workers)
+    processes: Processes = run.processes
+    if processes.count == 1 and run.processes.accelerator.mixed_precision == "no":
+        processes = Processes(processes.device)  # without the overhead of accelerate
     with run.log.progress(f"Cross-validation with {folds} folds", folds) as progress:
         return predict_out_of_fold(
-            initial, train, fold_of, options, run.processes, callbacks, progress
+            initial, train, fold_of, options, processes, callbacks, progress
         )
 
 
@@ -382,7 +382,7 @@ def _calibrate(
     predicted = decide(torch.from_numpy(proba), config.training.decoding)
     return {
         "samples": len(ranks),
-        **compute_metrics(("mae", "accuracy"), ranks, predicted),
+        **compute_metrics(tuple(CRITERIA), ranks, predicted),
         **compute_metrics(CALIBRATED, ranks, proba),
     }
 

@@ -36,7 +36,7 @@ def make_model(kind="images", method="arc", classes=CLASSES, calibrated=True, di
         inputs, name, options = ImagePreprocessing(16, 18), "convnet", {"channels": 4, "depth": 1}
     else:
         inputs, name = TableEncoding.fit(FRAME, np.arange(len(FRAME))), "mlp"
-        options = {"in_features": len(inputs.columns), "hidden": [8]}
+        options = {"in_features": len(inputs.columns), "hidden": [8], "encoded": [0], "bins": 3}
     calibration = Calibration()
     if calibrated:
         scores, ranks = rng.random(40) * 0.5, rng.integers(0, len(classes), 40)

@@ -40,6 +40,7 @@ def test_white_and_black_are_measured_against_mean_and_deviation():
     [
         ("mlp", {"hidden": ()}),
         ("mlp", {"hidden": (7, 6), "dropout": 0.1}),
+        ("mlp", {"encoded": (0, 2), "bins": 4}),
         ("convnet", {"channels": 6, "depth": 2, "mean": (0.1, 0.2, 0.3), "crop": 0.9}),
         ("mobilenetv3_small_050", {"drop_rate": 0.3, "drop_path_rate": 0.1, "hidden": 7}),
         ("mobilenetv3_small_050", {"drop_rate": 0.3, "dropout": 0.0}),

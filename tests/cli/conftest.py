@@ -12,6 +12,7 @@ from layline.backbones import create
 from layline.cli import app
 
 LEVELS = ("low", "mid", "high")
+SPLITS = ("--folds", 0)  # a validation split, although the data are small
 
 
 class Called(NamedTuple):
@@ -95,8 +96,9 @@ def frozen_run(photos, tmp_path_factory):
     save_file(create("mobilenetv3_small_050", 4).state_dict(), folder / "weights.safetensors")
     network = ("--backbone", "mobilenetv3_small_050", "--set", "data.size=32", "--dim", 4)
     weights = ("--weights", folder / "weights.safetensors", "--freeze")
-    common = ("--classes", ",".join(LEVELS), "--epochs", 2, "--workers", 0, "--out", folder / "run")
-    found = call("train", "folder", "--root", photos, *network, *weights, *common)
+    common = ("--classes", ",".join(LEVELS), "--epochs", 2, "--workers", 0, *SPLITS)
+    out = ("--out", folder / "run")
+    found = call("train", "folder", "--root", photos, *network, *weights, *common, *out)
     assert found.code == 0, found.err
     return folder / "run"
 
@@ -112,7 +114,8 @@ def table(tmp_path_factory):
 @pytest.fixture(scope="session")
 def table_run(table, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "table"
-    found = call("train", "table", "--root", table, "--dim", 4, "--epochs", 2, "--out", out)
+    settings = ("--dim", 4, "--epochs", 2, *SPLITS)
+    found = call("train", "table", "--root", table, *settings, "--out", out)
     assert found.code == 0, found.err
     return out
 
@@ -131,6 +134,6 @@ def grades(tmp_path_factory):
 def graded_run(grades, tmp_path_factory):
     """The folder of a run whose model is calibrated."""
     out = tmp_path_factory.mktemp("runs") / "graded"
-    found = call("train", grades, "--dim", 4, "--epochs", 3, "--out", out)
+    found = call("train", grades, "--dim", 4, "--epochs", 3, *SPLITS, "--out", out)
     assert found.code == 0, found.err
     return out

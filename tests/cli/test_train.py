@@ -107,7 +107,10 @@ def test_the_help_has_panels_and_the_defaults_of_the_recipe(layline, monkeypatch
     for panel in ("Data", "Model", "Training", "Machine", "Output"):
         assert re.search(rf"╭─ {panel} ─+╮", text)
     config = resolve_config({"data": {"source": "folder"}})
-    assert re.search(rf"--epochs .*\b{config.training.epochs}\b", text)
+    assert re.search(rf"--patience .*\b{config.training.patience}\b", text)
+    for name in ("epochs", "batch-size", "folds"):  # they follow from the data
+        assert re.search(rf"--{name} (.*\(unset: by the number of|.*Folds)", text)
+        assert not re.search(rf"--{name} .*default: \(.*\d", text)
     assert re.search(rf"--method .*[( ]{config.head.method}\b", text)
 
 

@@ -9,6 +9,7 @@ from layline.data import Dataset, draw_splits
 from layline.data.images import ImageArrays
 from layline.data.splits import (
     SPLIT_WORDS,
+    assign_folds,
     assign_splits,
     find_groups,
     hold_out_calibration,
@@ -38,7 +39,7 @@ def dataset_of(ranks, groups=None, words=None, validation=0.1, test=0.2):
 
 
 def draw(ranks, seed=0, calibration=0.0, per_class=None, **options):
-    return draw_splits(dataset_of(ranks, **options), seed, calibration, per_class)
+    return draw_splits(dataset_of(ranks, **options), seed, calibration, per_class=per_class)
 
 
 def is_partition(splits, count):
@@ -236,6 +237,87 @@ def test_a_calibration_split_that_is_given_is_kept_and_a_wrong_share_refused():
             hold_out_calibration(dataset.splits, dataset.ranks, share, 0)
 
 
+# folds
+
+
+@given(st.lists(st.integers(2, 30), min_size=1, max_size=8), st.integers(2, 10), SEEDS)
+def test_each_fold_has_its_share_of_every_class(counts, folds, seed):
+    ranks = samples(counts)
+    fold_of = assign_folds(ranks, folds, seed)
+    assert fold_of.min() == 0
+    assert sorted({*fold_of}) == list(range(fold_of.max() + 1))  # none is empty
+    for rank in range(len(counts)):
+        sizes = np.bincount(fold_of[ranks == rank], minlength=folds)
+        assert sizes.max() - sizes.min() <= 1
+        assert sizes.max() < counts[rank]  # some are left to learn from
+
+
+@given(grouped(), st.integers(2, 6), SEEDS)
+def test_each_group_is_in_one_fold_and_its_classes_are_learned_from_others(data, folds, seed):
+    ranks, groups = data
+    fold_of = assign_folds(ranks, folds, seed, groups)
+    assert len({*zip(groups, fold_of, strict=True)}) == len({*groups})
+    assert sorted({*fold_of}) == list(range(fold_of.max() + 1))
+    assert fold_of.max() < folds
+    for rank in {*ranks}:
+        assert len({*fold_of[ranks == rank]}) > 1
+
+
+def test_folds_with_many_groups_are_nearly_equal():
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(200), rng.integers(1, 8, 200))
+    ranks = np.clip(rng.integers(0, 4, 200)[groups] + rng.integers(0, 2, len(groups)), 0, 3)
+    fold_of = assign_folds(ranks, 5, 0, groups)
+    for fold in range(5):
+        shares = np.bincount(ranks[fold_of == fold], minlength=4) / np.bincount(ranks)
+        np.testing.assert_allclose(shares, 0.2, atol=0.03)
+
+
+def test_what_a_class_needs_for_training_is_in_no_fold():
+    ranks = np.array([0] * 10 + [1] + [2] * 3)
+    fold_of = assign_folds(ranks, 5, 0)
+    assert fold_of[10] == -1
+    assert (np.delete(fold_of, 10) >= 0).all()
+    patients = ["a"] * 5 + ["b"] * 5 + ["c"] + ["d"] * 3  # d alone has the class 2
+    assert (assign_folds(ranks, 5, 0, patients)[:10] >= 0).all()
+    assert assign_folds(ranks, 5, 0, patients)[10:].tolist() == [-1] * 4
+    assert assign_folds(np.arange(5), 5, 0).tolist() == [-1] * 5
+
+
+def test_there_are_not_more_folds_than_groups():
+    ranks, groups = np.tile([0, 1], 9), np.repeat(["a", "b", "c"], 6)
+    fold_of = assign_folds(ranks, 5, 0, groups)
+    assert sorted(fold_of.tolist()) == [0] * 6 + [1] * 6 + [2] * 6
+
+
+def test_the_seed_determines_the_folds():
+    ranks = samples([50, 50])
+    first, again, other = (assign_folds(ranks, 5, seed).tolist() for seed in (3, 3, 4))
+    assert first == again != other
+
+
+@pytest.mark.parametrize("calibration", [0.0, 0.2])
+def test_small_data_have_no_validation_and_calibration_splits(calibration):
+    dataset = dataset_of(samples([40, 60]))
+    for fewest, whole in ((80, False), (81, True)):  # 20 of the 100 are for the test
+        made = draw_splits(dataset, 0, calibration, fewest)
+        assert is_partition(made.splits, 100)
+        expected = {"train", "test"} | ({"validation"} if not whole else set())
+        assert {*made.splits.by_name()} - {"calibration"} == expected
+        assert len(made.splits.test) == 20
+        assert (len(made.splits.calibration) > 0) == (calibration > 0 and not whole)
+        assert len(made.notes) == (1 if whole or not calibration else 2)
+
+
+def test_a_prescribed_validation_split_is_kept_unless_folds_are_wanted():
+    words = ["train"] * 40 + ["val"] * 10 + ["test"] * 10
+    dataset = dataset_of(RANKS, words=words)
+    assert len(draw_splits(dataset, 0, 0.0, fewest=1000).splits.validation) == 10
+    splits = draw_splits(dataset, 0, 0.0, fewest=np.inf).splits
+    assert splits.train.tolist() == list(range(50))
+    assert splits.test.tolist() == list(range(50, 60))
+
+
 def test_samples_can_be_dropped_and_an_incomplete_data_set_is_refused():
     dataset = draw(RANKS).drop([0, 5, 59])
     assert len(dataset.inputs) == 57
@@ -282,7 +364,7 @@ def test_a_limit_on_labels_is_nested_and_does_not_change_the_test_split(counts, 
     whole = draw(ranks, seed, words=words).splits
     labelled, before = kept_of(whole), set()
     for limit in (2, 5, 10, 1000):
-        splits = draw(ranks, seed, 0.15, limit, words=words).splits
+        splits = draw(ranks, seed, 0.15, per_class=limit, words=words).splits
         kept = kept_of(splits)
         assert splits.test.tolist() == whole.test.tolist()
         assert before <= kept <= labelled
@@ -297,7 +379,7 @@ def test_a_limit_on_labels_is_nested_and_does_not_change_the_test_split(counts, 
 
 def test_a_limit_is_noted_and_rare_classes_keep_a_training_sample():
     ranks = samples([1, 2, 3, 200, 200])
-    dataset = draw_splits(dataset_of(ranks), 0, 0.0, 5)
+    dataset = draw_splits(dataset_of(ranks), 0, per_class=5)
     dataset.check_complete()
     kept = len(kept_of(dataset.splits))
     assert (
@@ -308,7 +390,18 @@ def test_a_limit_is_noted_and_rare_classes_keep_a_training_sample():
 def test_groups_stay_in_one_split_with_a_limit():
     ranks = samples([60, 60, 60])
     groups = np.arange(180) // 2
-    splits = draw(ranks, 1, 0.1, 12, groups=groups).splits
+    splits = draw(ranks, 1, 0.1, per_class=12, groups=groups).splits
     found = [set(groups[index]) for index in splits.by_name().values()]
     assert len(set.union(*found)) == sum(map(len, found))
     assert len(kept_of(splits)) == 36
+
+
+@pytest.mark.parametrize("fewest", [100, 1000, np.inf])
+def test_the_test_split_depends_neither_on_the_limit_nor_on_a_cross_validation(fewest):
+    dataset = dataset_of(samples([80, 90, 60]))
+    usual = draw_splits(dataset, 3).splits.test
+    for limit in (1, 5, 20, 50, None):
+        splits = draw_splits(dataset, 3, 0.1, fewest, limit).splits
+        assert splits.test.tolist() == usual.tolist()
+        # the samples that are kept count, not all that the data set has
+        assert (len(splits.validation) == 0) == (len(kept_of(splits)) < fewest)

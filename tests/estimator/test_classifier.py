@@ -11,11 +11,14 @@ import torch
 from sklearn.base import clone
 from torch import nn
 
+from layline.backbones import MLP
 from layline.estimator import OrdinalClassifier
+from layline.training.optim import choose_batch_size, choose_epochs
 
 
 def quick(method="hard-linear", **changes):
-    small = {"dim": 8, "hidden": (16,), "epochs": 3, "learning_rate": 1e-2, "random_state": 0}
+    small = {"dim": 8, "hidden": (16,), "epochs": 3, "learning_rate": 1e-2, "folds": 0}
+    small |= {"batch_size": 32, "random_state": 0}
     if not isinstance(changes.get("backbone", "mlp"), str):
         del small["hidden"]  # a module has its own layers
     return OrdinalClassifier(method, **{**small, **changes})
@@ -64,7 +67,7 @@ def test_a_label_is_decoded_from_the_probabilities_by_default_as_their_median(ch
 
 def test_the_weights_are_those_of_the_epoch_with_the_lowest_validation_mae():
     X, y = samples(noise=2.0)
-    model = quick(epochs=20, recipe="paper").fit(X, y)
+    model = quick(epochs=20, recipe="paper", patience=None).fit(X, y)
     maes = [record["validation_mae"] for record in model.history_]
     assert len(maes) == 20
     assert 1 < model.best_epoch_ == 1 + maes.index(min(maes)) < 20
@@ -121,11 +124,18 @@ def test_only_ratios_of_weights_matter_and_a_sample_of_weight_zero_is_ignored():
     assert same(zeros, quick().fit(X[there], y[there], sample_weight=weight[there]))
 
 
+class Plain(MLP):
+    """A perceptron without dropout."""
+
+    def __init__(self, **known):
+        super().__init__(**known, hidden=(16,), dropout=0.0)
+
+
 def test_an_integer_weight_is_that_many_samples():
-    # exact only without batches and without validation
+    # exact only without batches, dropout and validation
     X, y = samples(n=40)
     weight = np.random.default_rng(0).integers(0, 4, size=len(y))
-    settings = {"validation_fraction": 0, "batch_size": 1000, "epochs": 4}
+    settings = {"validation_fraction": 0, "batch_size": 1000, "epochs": 4, "backbone": Plain}
     weighted = quick(**settings).fit(X, y, sample_weight=weight)
     repeated = quick(**settings).fit(X.repeat(weight, axis=0), y.repeat(weight))
     np.testing.assert_allclose(
@@ -227,6 +237,84 @@ def test_ranges_contain_the_truth_as_often_as_they_promise(by_class):
     shares = [held[y[2000:] == k].mean() for k in range(3)] if by_class else [held.mean()]
     assert min(shares) >= 0.72  # 0.8, up to the noise of 300 samples of a class
     assert (high - low).mean() < 2
+
+
+# small data
+
+
+def small(n=60, **changes):
+    """Fit to few samples as a user does, except for fewer epochs."""
+    X, y = samples(n, num_classes=3, noise=0.8)
+    parameters = {"folds": None, "batch_size": None, "epochs": 8, **changes}
+    return quick("committee", **parameters).fit(X, y)
+
+
+def test_all_of_small_data_is_trained_on_and_a_cross_validation_calibrates():
+    X, _ = samples(60, num_classes=3, noise=0.8)
+    model = small()
+    assert [set(record) for record in model.history_] == [{"epoch", "train_loss"}] * 8
+    assert model.best_epoch_ == model.n_iter_ == 8
+    assert len(model.calibration_.scores) == 60
+    assert model.calibration_.temperature != 1
+    low, high = model.predict_range(X, coverage=0.9)
+    chosen = model.predict(X)
+    assert ((low <= chosen) & (chosen <= high)).all()
+    assert same(model, small())
+    again = small()
+    np.testing.assert_array_equal(again.calibration_.scores, model.calibration_.scores)
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+    other = small(random_state=1).calibration_
+    assert other.temperature != model.calibration_.temperature
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"folds": 0},
+        {"n": 1000, "epochs": 1},
+        {"recipe": "paper"},
+    ],
+)
+def test_otherwise_samples_are_held_out(changes):
+    model = small(**changes)
+    assert "validation_mae" in model.history_[0]
+    assert len(model.calibration_.scores) < 200
+
+
+def test_given_validation_samples_are_used_instead_of_folds():
+    X, y = samples()
+    model = quick(folds=None).fit(X[40:], y[40:], X_val=X[:40], y_val=y[:40])
+    assert "validation_mae" in model.history_[0]
+
+
+def test_without_a_validation_fraction_there_are_folds_only_if_they_are_wanted():
+    assert len(small(validation_fraction=0, calibration_fraction=0).calibration_.scores) == 0
+    assert len(small(validation_fraction=0, folds=2).calibration_.scores) == 60
+
+
+def test_the_only_sample_of_a_class_is_in_no_fold():
+    X, y = samples(61, num_classes=3, noise=0.8)
+    model = quick(folds=None).fit(X, np.append(y[:60], 3))
+    assert len(model.calibration_.scores) == 60
+    assert set(model.calibration_.ranks) == {0, 1, 2}
+
+
+def test_epochs_and_batch_size_follow_from_the_number_of_samples():
+    size, few = choose_batch_size(30), {"n": 30, "folds": 0, "validation_fraction": 0, "dim": 4}
+    assert small(epochs=None, **few).n_iter_ == choose_epochs(30, size, cheap=True)
+    assert same(small(**few), small(**few, batch_size=size))
+    paper = {**few, "recipe": "paper"}
+    assert small(epochs=None, **paper).n_iter_ == 48
+    assert same(small(**paper), small(**paper, batch_size=32))
+
+
+def test_a_warm_start_keeps_the_calibration_by_folds():
+    X, y = samples(60, num_classes=3, noise=0.8)
+    model = small(warm_start=True)
+    before = model.calibration_
+    model.fit(X, y)
+    assert model.calibration_ is before
+    assert len(model.history_) == 16
 
 
 # warm starts

@@ -21,7 +21,8 @@ X = Y[:, None] + 0.6 * np.random.default_rng(0).normal(size=(120, 3))
 
 
 def quick(**changes):
-    small = {"dim": 4, "hidden": (8,), "epochs": 3, "learning_rate": 1e-2, "random_state": 0}
+    small = {"dim": 4, "hidden": (8,), "epochs": 3, "learning_rate": 1e-2, "folds": 0}
+    small |= {"batch_size": 32, "random_state": 0}
     if isinstance(changes.get("backbone"), nn.Module):
         del small["hidden"]
     return OrdinalClassifier(**{**small, **changes})
@@ -228,6 +229,36 @@ def test_no_group_is_divided(watching, weighted):
     assert len(model.calibration_.scores) >= 9
 
 
+class Logging(nn.Linear):
+    """Notes the groups of each pass, and whether it was in training."""
+
+    passes: list
+
+    def forward(self, x):
+        Logging.passes.append((self.training, set((x[:, -1] // 3).round().int().tolist())))
+        return super().forward(x)
+
+
+def test_no_group_is_divided_by_the_folds():
+    Logging.passes = []
+    model = quick(backbone=Logging(4, 4), folds=4, epochs=2)
+    model.fit(NUMBERED, Y, groups=np.arange(120) // 3)
+    assert len(model.calibration_.scores) == 120
+    trained, held_out = set(), set()
+    folds = []
+    for training, groups in Logging.passes:
+        if training and held_out:
+            folds.append((trained, held_out))
+            trained, held_out = set(), set()
+        (trained if training else held_out if trained else set()).update(groups)
+    assert len(folds) == 4
+    for seen, unseen in folds:
+        assert seen | unseen == set(range(40))
+        assert not seen & unseen
+    assert trained == set(range(40))  # the model itself
+    assert sum(len(unseen) for _, unseen in folds) == 40
+
+
 @pytest.mark.parametrize(
     ("missing", "dtype"), [(None, object), (np.nan, float), (pd.NA, "Int64"), (pd.NaT, object)]
 )
@@ -250,7 +281,11 @@ def test_a_missing_group_is_refused(missing, dtype):
         ({"epochs": "9"}, "epochs must be an integer, at least 1, got '9'"),
         ({"decode": "max"}, "decode must be a known name, got 'max'"),
         ({"validation_fraction": 1}, "validation_fraction must be a number in [0, 1), got 1"),
-        ({"patience": 3, "validation_fraction": 0}, "patience needs validation samples"),
+        ({"patience": 0}, "patience must be an integer, at least 1, got 0"),
+        ({"folds": -1}, "folds must be"),
+        ({"folds": 1}, "folds must be"),  # nothing would be trained on
+        ({"folds": 2.5}, "folds must be an integer"),
+        ({"batch_size": 0}, "batch_size must be an integer, at least 1, got 0"),
         ({"class_weight": {7: 1.0}}, "class_weight must have classes as keys, got 7"),
         ({"classes": [0, 1, 1, 2]}, "got [0, 1, 1, 2]"),
         ({"classes": [0, 1, 2]}, "y must hold labels of classes only, got 3"),

@@ -40,7 +40,8 @@ def with_missing(x):
 
 
 def fit(labels, x=X, **changes):
-    small = {"dim": 4, "hidden": (8,), "epochs": 3, "learning_rate": 1e-2, "random_state": 0}
+    small = {"dim": 4, "hidden": (8,), "epochs": 3, "learning_rate": 1e-2, "folds": 0}
+    small |= {"batch_size": 32, "random_state": 0}
     order = {"strings": WORDS.tolist(), "integers": [30, 10, 20]}.get(labels)
     parameters = {**small, "calibration_fraction": 0.3, "classes": order, **changes}
     return OrdinalClassifier(**parameters).fit(x, LABELS[labels])

@@ -18,9 +18,9 @@ COLUMNS = TableEncoding(tuple(NumericColumn(f"x{i}", 0.0, False) for i in range(
 COSTS = ((0, 1, 5, 5, 9), (1, 0, 1, 2, 9), (2, 1, 0, 1, 2), (9, 2, 1, 0, 1), (9, 9, 9, 1, 0))
 
 
-def small_model(method="arc", **settings):
+def small_model(method="arc", encoded=(), **settings):
     torch.manual_seed(1)
-    options = {"in_features": 3, "hidden": [8]}
+    options = {"in_features": 3, "hidden": [8], "encoded": [*encoded], "bins": 4}
     description = ModelDescription(
         "mlp", method, 6, CLASSES, COLUMNS, backbone_options=options, **settings
     )
@@ -28,6 +28,12 @@ def small_model(method="arc", **settings):
     with torch.no_grad():
         for parameter in model.head.parameters():  # some are initialized symmetrically
             parameter.add_(0.1 * torch.rand_like(parameter))
+        if encoded:
+            rows = torch.randn(100, 3)
+            rows[:, [i for i in range(3) if i not in encoded]] = 1.0  # only others are encoded
+            model.backbone.fit_scale(rows)
+            model.backbone.encoding.weight.normal_()
+            assert model.backbone.options["encoded"] == [*encoded]
     return model
 
 
@@ -86,8 +92,8 @@ def test_a_head_that_cannot_be_exported_is_refused(tmp_path):
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """A model that decides by costs, and its file."""
-    model = small_model("coral", decode=COSTS, calibration=calibrated())
+    """A model with encoded columns that decides by costs, and its file."""
+    model = small_model("coral", encoded=(0, 2), decode=COSTS, calibration=calibrated())
     path = tmp_path_factory.mktemp("export") / "model.onnx"
     return model, path, export(model, path, coverage=0.8)
 

@@ -105,7 +105,7 @@ def table(tmp_path_factory):
 @pytest.fixture(scope="session")
 def options(table):
     """Options for a run on the table."""
-    return ("table", "--root", table, "--dim", 4, "--epochs", 3)
+    return ("table", "--root", table, "--dim", 4, "--epochs", 3, "--batch-size", 32)
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ import layline
 from layline.training.callbacks import Signals
 from layline.training.run_folder import RunFolder
 
-SMALL = ("--epochs", 2, "--no-report")
+SMALL = ("--epochs", 2, "--folds", 0, "--no-report")
 RESULTS = ("best.safetensors", "history.jsonl", "test.json", "predictions.csv")
 
 
@@ -71,7 +71,8 @@ def test_without_learning_it_is_the_first_model(command, first, other, tmp_path)
     assert command("train", other, "--init-from", first, *SMALL, *still).exit_code == 0
     tensors = [load_file(run / "best.safetensors") for run in (first, folder)]
     assert tensors[0].keys() == tensors[1].keys()
-    assert all(torch.equal(tensors[0][name], tensors[1][name]) for name in tensors[0])
+    for name, tensor in tensors[0].items():  # weights of zero move by the learning rate
+        torch.testing.assert_close(tensors[1][name], tensor, rtol=0, atol=1e-28)
 
 
 def test_its_configuration_repeats_it(command, second, tmp_path):

@@ -11,7 +11,10 @@ from layline.training import planner, run
 from layline.training.callbacks import Reporter
 from layline.training.config import read_toml, to_toml
 from layline.training.distributed import make_accelerator
+from layline.training.optim import choose_batch_size, choose_epochs
 from layline.training.recipes import draft_config, resolve_config
+
+EPOCHS = choose_epochs(42, choose_batch_size(42), cheap=True)  # on frozen features
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +44,7 @@ def plan(photos, monkeypatch, tmp_path):
         monkeypatch.setattr(planner, "_time_samples", lambda *_: times)
         monkeypatch.setattr("layline.training.prepare.load_weights", lambda *_: [])
         tree = {"data": {"source": "folder", "root": str(photos), "size": 32}, **(tree or {})}
-        tree["training"] = {**training, "device": "cpu"}
+        tree["training"] = {"folds": 0, **training, "device": "cpu"}
         tree["data"]["calibration"] = 0.0
         log = Reporter(Console(quiet=True))
         monkeypatch.setattr(Reporter, "__call__", lambda self, text: messages.append(text))
@@ -58,7 +61,7 @@ def test_without_a_gpu_as_much_is_trained_as_the_budget_allows(plan):
     assert "the hub does not answer" in messages
     assert (config.backbone.freeze, config.training.epochs) == (False, 10)
     config, messages = plan(budget=2)
-    assert (config.backbone.freeze, config.training.epochs) == (True, 30)
+    assert (config.backbone.freeze, config.training.epochs) == (True, EPOCHS)
     assert "all of the network would take 11 min" in messages
     assert config.backbone.options["hidden"] > 0  # of the recipe for frozen features
 
@@ -80,7 +83,15 @@ def test_a_budget_that_is_too_short_is_refused_unless_it_is_the_default(plan):
     with pytest.raises(ValueError, match=r"A budget of 30 s is too short: .* 60 s"):
         plan(budget=0.5, predict=1.0)
     config, _ = plan(predict=100.0)
-    assert (config.backbone.freeze, config.training.epochs) == (True, 30)
+    assert (config.backbone.freeze, config.training.epochs) == (True, EPOCHS)
+
+
+def test_small_data_are_learned_from_frozen_features_and_cross_validated(plan):
+    config, messages = plan(folds=None)
+    assert (config.backbone.freeze, config.training.folds) == (True, 5)
+    assert "With 48 labelled images" in messages
+    config, _ = plan({"backbone": {"freeze": False}}, folds=None, epochs=1)
+    assert (config.backbone.freeze, config.training.folds) == (False, 0)
 
 
 def test_epochs_that_the_user_sets_must_fit(plan):

@@ -6,7 +6,10 @@ from layline.training import run_folder
 from layline.training.recipes import resolve_config
 from layline.training.run_folder import RunFolder, new_folder
 
-CONFIG = resolve_config({"data": {"source": "photo-quality", "options": {"per_class": 3}}})
+# with all that a run fills in by the number of samples
+LENGTH = {"epochs": 3, "batch_size": 8, "folds": 0, "warmup_epochs": 0.3, "head_epochs": 0.0}
+DATA = {"source": "photo-quality", "options": {"per_class": 3}}
+CONFIG = resolve_config({"data": DATA, "training": LENGTH})
 ENVIRONMENT = {"data": "x", "command": ["layline", "train", "photos"]}
 BUSY = "Another process is writing into"
 

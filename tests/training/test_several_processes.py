@@ -90,6 +90,12 @@ def test_a_run_of_two_that_is_killed_is_resumed(attempt, by_two, uneven, outcome
 
 
 @pytest.fixture(scope="module")
+def options(options):
+    """Without dropout, whose units each process draws for its own samples."""
+    return (*options, "--set", "backbone.options.dropout=0")
+
+
+@pytest.fixture(scope="module")
 def rows_by_two(attempt, options, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "rows"
     made = attempt("train", *options, "--out", folder, processes=2)
@@ -117,7 +123,7 @@ def test_launchers(launcher, options, rows_by_two, tmp_path):
 
 
 def test_rows_are_learned_from_as_by_one_process(attempt, options, rows_by_two, tmp_path):
-    """Without BatchNorm a step does not depend on how its samples are shared."""
+    """Without BatchNorm and dropout a step does not depend on how its samples are shared."""
     ways = {"one": (1, 1), "parts": (1, 3), "two in parts": (2, 2)}
     runs = {
         "two": (load_file(rows_by_two / "best.safetensors"), RunFolder(rows_by_two).read_history())

@@ -1,6 +1,8 @@
 """The trainer, its optimizer and its batches: on samples in memory, and as a run on a table."""
 
+import copy
 import math
+from contextlib import suppress
 from dataclasses import replace
 from unittest.mock import Mock
 
@@ -17,7 +19,14 @@ from layline.evaluation.predictions import Split
 from layline.model.model import Network, OrdinalModel
 from layline.training.callbacks import Checkpoints
 from layline.training.config import TrainingConfig
-from layline.training.optim import WeightAverage, make_optimizer, rate_factor, set_learning_rates
+from layline.training.optim import (
+    WeightAverage,
+    choose_batch_size,
+    choose_epochs,
+    make_optimizer,
+    rate_factor,
+    set_learning_rates,
+)
 from layline.training.recipes import RECIPES
 from layline.training.run_folder import RunFolder
 from layline.training.trainer import Callback, EpochBatches, Trainer
@@ -222,14 +231,13 @@ class Weights(Callback):
 
 def test_the_average_of_the_weights_is_validated_and_kept(monkeypatch):
     """The oracle is the formula, over the weights after every step."""
-    steps, update = [], WeightAverage.update_parameters
+    steps, update, model = [], WeightAverage.update, network()
 
-    def watched(self, model):
-        update(self, model)
+    def watched(self):
+        update(self)
         steps.append([weight.detach().clone() for weight in model.parameters()])
 
-    monkeypatch.setattr(WeightAverage, "update_parameters", watched)
-    model = network()
+    monkeypatch.setattr(WeightAverage, "update", watched)
     weights = Weights(model)
     fit(model, samples(64), samples(64), [weights], epochs=3, ema=0.9, learning_rate=0.05)
     mean = steps[0]
@@ -250,11 +258,44 @@ def test_buffers_are_not_averaged():
     average = WeightAverage(model, 0.9)
     for _ in range(3):
         model(torch.randn(8, 2))
-        average.update_parameters(model)
+        average.update()
     statistics = model.running_mean.clone()
-    with average.applied_to(model):
+    with average.applied():
         assert model.edges.tolist() == [-math.inf, 0.0, math.inf]
         assert torch.equal(model.running_mean, statistics)
+
+
+def moved_linear(steps=3):
+    """A layer whose weights moved in some steps, and their average."""
+    model = nn.Linear(3, 2)
+    average = WeightAverage(model, 0.9)
+    for _ in range(steps):
+        with torch.no_grad():
+            model.weight.add_(1.0)
+        average.update()
+    return model, average
+
+
+def test_the_network_has_its_own_weights_again_even_after_an_error():
+    model, average = moved_linear()
+    own = model.weight.detach().clone()
+    with suppress(ZeroDivisionError), average.applied():
+        assert not torch.equal(model.weight, own)
+        raise ZeroDivisionError
+    assert torch.equal(model.weight, own)
+
+
+def test_the_average_continues_from_its_state():
+    model, average = moved_linear()
+    other, again = moved_linear(steps=1)
+    other.load_state_dict(model.state_dict())
+    again.load_state_dict(copy.deepcopy(average.state_dict()))
+    for each, mean in ((model, average), (other, again)):
+        with torch.no_grad():
+            each.weight.mul_(2.0)
+        mean.update()
+    with average.applied(), again.applied():
+        assert torch.equal(model.weight, other.weight)
 
 
 def test_the_head_learns_first_and_then_all():
@@ -286,7 +327,7 @@ def test_a_network_learns_also_without_validation():
     fit(model, samples(48), epochs=1)
     assert model.head.num_data == 48
     state = fit(network(), samples())
-    assert (state.best_epoch, len(state.history)) == (0, 6)
+    assert (state.best_epoch, len(state.history)) == (6, 6)
     assert set(state.history[0]) == {"epoch", "train_loss"}
     assert state.history[-1]["train_loss"] < 0.6 * state.history[0]["train_loss"]
 
@@ -316,6 +357,34 @@ def test_a_batch_of_light_samples_moves_the_weights_little():
 
 
 # The optimizer
+
+
+@given(count=st.integers(1, 10**6))
+def test_a_batch_has_16_to_512_samples_and_is_near_a_24th_of_all(count):
+    size = choose_batch_size(count)
+    assert size in {16, 32, 64, 128, 256, 512}
+    if 16 < size < 512:
+        assert count / 24 / 2**0.5 <= size <= count / 24 * 2**0.5
+    assert size <= choose_batch_size(count + 1)
+
+
+@given(count=st.integers(1, 10**6), batch_size=st.integers(1, 2000))
+def test_cheap_epochs_are_at_least_ten_and_at_least_200_steps(count, batch_size):
+    epochs = choose_epochs(count, batch_size, cheap=True)
+    per_epoch = max(count // batch_size, 1)
+    assert epochs >= 10
+    assert epochs * per_epoch >= 200
+    if count <= 500 and epochs > 10:
+        assert (epochs - 1) * per_epoch < 200
+
+
+@given(count=st.integers(1, 10**6), batch_size=st.integers(1, 2000))
+def test_expensive_epochs_are_30_to_150_and_500_steps_if_possible(count, batch_size):
+    epochs = choose_epochs(count, batch_size, cheap=False)
+    assert 30 <= epochs <= 150
+    steps = epochs * max(count // batch_size, 1)
+    assert steps >= 500 or epochs == 150
+    assert epochs == 30 or (epochs - 1) * max(count // batch_size, 1) < 500
 
 
 def test_layers_far_from_the_last_learn_slowly():

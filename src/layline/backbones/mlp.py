@@ -1,5 +1,8 @@
 r"""The network for tables: a perceptron on columns and their piecewise-linear encoding.
 
+The last layer sees the hidden units and, beside them, the columns themselves: with few labels the
+linear part is better than any hidden layer, with many labels the hidden layers take over.
+
 The range of a numeric column is cut at quantiles of the training rows into bins with the edges
 :math:`b_0 < b_1 < \dots < b_B`. A value x becomes one number per bin (Gorishniy et al., On
 Embeddings for Numerical Features in Tabular Deep Learning, NeurIPS 2022):
@@ -24,7 +27,7 @@ from torch.nn import functional as F
 from layline.backbones.base import (
     DropoutLinear,
     TableBackbone,
-    last_layer_options,
+    check_dropout,
     make_last_layer,
 )
 from layline.utils.validation import UserError, check_integer
@@ -80,14 +83,14 @@ class MLP(TableBackbone):
         self,
         in_features: int,
         dim: int,
-        hidden: Sequence[int] = (128, 128),
-        dropout: float = 0.15,
+        hidden: Sequence[int] = (128,),
+        dropout: float = 0.2,
         bins: int = 16,
         encoded: Sequence[int] = (),
     ) -> None:
         super().__init__()
         if not isinstance(hidden, Sequence):
-            raise UserError(f"hidden must be a sequence, got {hidden!r}: write (128, 128)")
+            raise UserError(f"hidden must be a sequence, got {hidden!r}: write (128,)")
         check_integer("in_features", in_features, 1)
         check_integer("bins", bins, 0, "0 turns the encoding off", most=1000)
         for column in encoded:
@@ -102,7 +105,9 @@ class MLP(TableBackbone):
             layers += [DropoutLinear(before, after, dropout if layers else 0.0), nn.ReLU()]
         self.hidden = nn.Sequential(*layers)
         width = [in_features, *hidden][-1]
-        self.last = make_last_layer(width, dim, dropout=dropout if hidden else 0.0)
+        check_dropout("dropout", dropout)
+        self.dropout = dropout
+        self.last = make_last_layer(width + in_features if hidden else width, dim)
         self.bins = bins if hidden else 0
         self.encoding = PiecewiseLinear(encoded, self.bins, [*hidden, 0][0])
 
@@ -111,8 +116,7 @@ class MLP(TableBackbone):
         """The options for ``create(name, dim, **options)`` that rebuild it, as plain JSON."""
         hidden = [layer.out_features for layer in self.hidden if isinstance(layer, nn.Linear)]
         columns = {"in_features": len(self.mean), "encoded": self.encoding.columns.tolist()}
-        dropout = {"dropout": 0.0} | last_layer_options(self.last)
-        return {**columns, "hidden": hidden, "bins": self.bins, **dropout}
+        return {**columns, "hidden": hidden, "bins": self.bins, "dropout": self.dropout}
 
     @torch.no_grad()
     def fit_scale(
@@ -139,13 +143,15 @@ class MLP(TableBackbone):
         return self
 
     def body(self, x: Float[Tensor, "n columns"]) -> Float[Tensor, "n width"]:
-        """Standardize and encode the columns, and pass them through the hidden layers."""
+        """Standardize the columns, and append them to the last hidden units."""
         standard = ((x - self.mean) / self.scale).to(next(self.parameters()).dtype)
         if len(self.hidden) == 0:
             return standard
-        first: Tensor = self.hidden[0](standard) + self.encoding(standard)
-        hidden: Tensor = self.hidden[1:](first)
-        return hidden
+        first = self.hidden[0](standard)
+        if len(self.encoding.columns):
+            first = first + self.encoding(standard)
+        hidden = self.hidden[1:](first)
+        return torch.cat([F.dropout(hidden, self.dropout, self.training), standard], dim=1)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Move or cast the module, but never cast the statistics, which would lose digits."""

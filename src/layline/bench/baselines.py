@@ -113,7 +113,7 @@ def baseline_config(config: Config) -> Config:
         )
     kept = {key: value for key, value in backbone.options.items() if key not in _OF_LAST_LAYER}
     changes = {"options": kept if backbone.freeze else {}, "stages": None}
-    names = {"metric", "decode", "class_weight", "calibrate", "seed", "device"}
+    names = {"metric", "decode", "class_weight", "calibrate", "folds", "seed", "device"}
     sections = {
         "backbone": backbone.model_copy(update=changes),
         "head": HeadConfig(),

@@ -86,6 +86,7 @@ def check(
     from layline.data.image_cache import describe_bad, find_bad
     from layline.training.callbacks import Reporter
     from layline.training.config import DataConfig, combine, parse_settings, read_toml, validate
+    from layline.training.recipes import draft_config, fewest_for_splits
 
     load_plugins(plugins or ())
     flags = {"classes": classes, "label": label, "group": group, "group_by": group_by}
@@ -109,8 +110,9 @@ def check(
     why = f"{len(bad)} files are missing or damaged." if bad and not wanted.skip_bad else ""
     dataset = data.group_duplicates(data.check_files(dataset, skip_bad=True), duplicates)
     try:
+        fewest = fewest_for_splits(draft_config({"data": combine(tree, own)}), is_open=True)
         seed, share = wanted.partition, wanted.calibration
-        dataset = data.draw_splits(dataset, seed, share, wanted.per_class)
+        dataset = data.draw_splits(dataset, seed, share, fewest, wanted.per_class)
         dataset.check_complete()
     except UserError as error:
         why = str(error)

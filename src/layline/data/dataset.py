@@ -70,9 +70,10 @@ class Splits:
     calibration: Indices = field(default_factory=_NO_SAMPLES.copy)
 
     def by_name(self) -> dict[str, Indices]:
-        """Return the splits by name; the calibration split only if it has samples."""
+        """Return the splits by name; those that select and calibrate only if they have samples."""
         splits = {"train": self.train, "validation": self.validation, "test": self.test}
-        return splits | ({"calibration": self.calibration} if len(self.calibration) else {})
+        splits["calibration"] = self.calibration
+        return {k: index for k, index in splits.items() if k in ("train", "test") or len(index)}
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,9 @@ _SMALL_IMAGE = 64  # pixels of a side
 class Batches(Protocol):
     """Samples that can be fetched a batch at a time."""
 
-    workers_help: bool
+    @property
+    def workers_help(self) -> bool:
+        """Whether worker processes make it faster."""
 
     def __len__(self) -> int: ...
 
@@ -98,6 +100,27 @@ class RowBatches(Dataset[Batch]):
         return torch.as_tensor(rows), torch.from_numpy(index)
 
 
+@dataclass(eq=False, repr=False)
+class SelectedBatches(Dataset[Batch]):
+    """Some of other samples, in the order of ``keep``."""
+
+    samples: Batches
+    keep: list[int]
+
+    @property
+    def workers_help(self) -> bool:
+        """Whether worker processes make it faster."""
+        return self.samples.workers_help
+
+    def __len__(self) -> int:
+        return len(self.keep)
+
+    def __getitems__(self, keys: list[Key]) -> Batch:
+        """Fetch a batch of the other samples."""
+        x, _ = self.samples.__getitems__([(self.keep[index], epoch) for index, epoch in keys])
+        return x, torch.tensor([index for index, _ in keys])
+
+
 class _WorkerSamples(Dataset[Any]):
     """Samples in a worker: errors are returned, since torch would wrap their text."""
 
@@ -145,10 +168,23 @@ def _kill_workers() -> None:
         worker.kill()
 
 
+@dataclass(frozen=True)
+class _InMemory:
+    """Batches of samples that are already in memory, without the overhead of a DataLoader."""
+
+    samples: Batches
+    batches: Iterable[list[Key]]
+
+    def __iter__(self) -> Iterator[Batch]:
+        return map(self.samples.__getitems__, self.batches)
+
+
 def loader(
     samples: Batches, batches: Iterable[list[Key]], workers: int | None, pin_memory: bool = False
-) -> DataLoader[Any]:
+) -> Iterable[Batch]:
     """Fetch batches, in workers where they help: by default one per core of this process."""
+    if not samples.workers_help and not pin_memory:
+        return _InMemory(samples, batches)
     own = multiprocessing.get_all_start_methods()
     # DataLoader cannot use the start method of joblib's processes
     method = None if multiprocessing.get_start_method() in own else own[0]

@@ -16,6 +16,7 @@ splits are the same with and without it. A limit on the labels of each class doe
 test split.
 """
 
+import math
 import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
@@ -37,6 +38,8 @@ SPLIT_WORDS = {
     **dict.fromkeys(("calibration", "calib"), "calibration"),
 }
 _MOST_FOR_CALIBRATION = 1000  # the coverage of prediction ranges is then certain to a percent
+FEWEST_FOR_SPLITS = 1000  # labels of a table; with fewer, a cross-validation calibrates
+FOLDS = 5  # of it
 FEWEST_FOR_CALIBRATION = 9  # for ranges at 90 %; fewer would be lost to training for nothing
 Groups = Sequence[Hashable] | None
 Counts = NDArray[np.float64]  # samples by group or split, and by class
@@ -95,26 +98,42 @@ def find_groups(pattern: str, paths: Sequence[str]) -> tuple[str, ...]:
 
 
 def draw_splits(
-    dataset: Dataset, seed: int, calibration: float = 0.0, per_class: int | None = None
+    dataset: Dataset,
+    seed: int,
+    calibration: float = 0.0,
+    fewest: float = 0,
+    per_class: int | None = None,
 ) -> Dataset:
     """Draw every split that the data do not prescribe, from training; groups stay together.
 
     The same seed gives the same splits. A share of the training samples is kept for calibration.
-    The encoding of a table is learned from the training rows. ``per_class`` limits the samples of
-    each class in all splits but the test split.
+    With less than ``fewest`` samples outside the test split, all of them are for training: small
+    data are cross-validated instead, see :func:`assign_folds`. ``per_class`` limits the samples of
+    each class in all splits but the test split. The encoding of a table is learned from the
+    training rows.
     """
     if per_class is not None:
         dataset = _limit_labels(dataset, seed, per_class)
     splits, notes = dataset.splits, list(dataset.notes)
-    missing = [name for name in ("validation", "test") if len(getattr(splits, name)) == 0]
     prescribed = any(len(index) for index in splits.by_name().values())
     pool = splits.train if prescribed else np.arange(len(dataset.ranks))
     if len(pool) == 0:
         raise UserError("The data have no training split.")
-    if missing:
-        shares = {name: dataset.shares[name] for name in missing}
+    missing = [name for name in ("validation", "test") if len(getattr(splits, name)) == 0]
+    shares = {name: dataset.shares[name] for name in missing}
+    labelled = len(pool) + len(splits.validation) + len(splits.calibration)
+    labelled -= round(shares.get("test", 0.0) * len(pool))
+    whole = labelled < fewest and ("validation" in missing or math.isinf(fewest))
+    if whole and "test" not in missing:
+        shares = {}  # few samples may not suffice for a validation split
+    drawn = {}
+    if shares:
         drawn = _divide(dataset.ranks[pool], shares, seed, groups_of(dataset, pool))
         splits = replace(splits, **{name: pool[index] for name, index in drawn.items()})
+    if whole:  # the test split is the same with and without a cross-validation
+        train = np.concatenate([splits.train, splits.validation, splits.calibration])
+        splits = Splits(train=np.sort(train), test=splits.test)
+        shares.pop("validation", None)
     if not prescribed:
         kept = "" if dataset.groups is None else ", groups kept together"
         notes.append(f"The split is random with seed {seed}, stratified by class{kept}.")
@@ -122,9 +141,13 @@ def draw_splits(
         notes += [
             f"The data have no {name} split: {len(drawn[name])} of the {len(pool)} training "
             f"samples are used for it, with seed {seed}."
-            for name in missing
+            for name in shares
         ]
-    splits, more = hold_out_calibration(splits, dataset.ranks, calibration, seed, dataset.groups)
+    more: tuple[str, ...] = ()
+    if not whole:
+        splits, more = hold_out_calibration(
+            splits, dataset.ranks, calibration, seed, dataset.groups
+        )
     inputs: Any = dataset.inputs
     if isinstance(inputs, UnencodedRows):
         inputs, about_columns = inputs.encode(splits.train)
@@ -149,6 +172,31 @@ def _limit_labels(dataset: Dataset, seed: int, per_class: int) -> Dataset:
     )
     limited = Splits(train=kept, test=splits.test)
     return replace(dataset, splits=limited, notes=(*dataset.notes, note))
+
+
+def assign_folds(
+    ranks: Int[np.ndarray, " n"], folds: int, seed: int, groups: Groups = None
+) -> Indices:
+    """Assign each sample to a fold of a cross-validation, stratified by class.
+
+    A group is in one fold. The only sample of a class, and the samples of its only group, have the
+    fold -1: they are never held out, because without them the class could not be learned.
+    """
+    rng = np.random.default_rng(seed)
+    numbers: dict[Hashable, int] = {}
+    each = range(len(ranks)) if groups is None else groups
+    group_of = np.array([numbers.setdefault(group, len(numbers)) for group in each])
+    _, class_of = np.unique(ranks, return_inverse=True)
+    table = _count_table(group_of, class_of, class_of.max() + 1)
+    alone = (table > 0).sum(axis=0) == 1  # classes that a single group has
+    free = ~(table[:, alone] > 0).any(axis=1)
+    fold_of_group = np.full(len(table), -1)
+    folds = min(folds, int(free.sum()))
+    if folds >= 2:
+        targets = np.tile(table[free].sum(axis=0) / folds, (folds, 1)).clip(min=1e-9)
+        fold_of_group[free] = _place_groups(table[free], targets, {}, rng, keep_first=False)
+    fold_of: Indices = fold_of_group[group_of]
+    return fold_of
 
 
 def hold_out_calibration(
@@ -268,9 +316,16 @@ def _count_table(group_of: Indices, class_of: Indices, num_classes: int) -> Coun
 
 
 def _place_groups(
-    table: Counts, targets: Counts, pinned: dict[int, int], rng: np.random.Generator
+    table: Counts,
+    targets: Counts,
+    pinned: dict[int, int],
+    rng: np.random.Generator,
+    keep_first: bool = True,
 ) -> Indices:
-    """Choose the split of each group, with some of them fixed beforehand."""
+    """Choose the split of each group, with some of them fixed beforehand.
+
+    With ``keep_first`` the first split, which is for training, has every class.
+    """
     weight = (table**2 / targets.sum(axis=0)).sum(axis=1)
     # large groups rather first; without the jitter the same ones would always be together
     order = np.argsort(-weight * rng.uniform(0.25, 1, len(weight)))
@@ -282,7 +337,7 @@ def _place_groups(
         row = table[group]
         if group in pinned:
             split = pinned[group]
-        elif (present[group] & (holders == 1) & (filled[0] == 0)).any():
+        elif keep_first and (present[group] & (holders == 1) & (filled[0] == 0)).any():
             split = 0  # no other group can bring this class into training
         else:
             split = int(np.argmin((row * (row + 2 * (filled - targets)) / targets).sum(axis=1)))

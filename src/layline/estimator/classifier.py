@@ -33,9 +33,17 @@ from layline.geometry.decoding import Decode, check_decode
 from layline.heads.base import HasProxies
 from layline.model.calibration import Calibration, apply_temperature
 from layline.model.model import Network
-from layline.training.optim import MODERN, Options, default_head_rate, default_warmup
+from layline.training.cross_validation import Outcomes, predict_out_of_fold
+from layline.training.optim import (
+    MODERN,
+    Options,
+    choose_batch_size,
+    choose_epochs,
+    default_head_rate,
+    default_warmup,
+)
 from layline.training.trainer import Callback, EpochRecord, Trainer, describe_epoch
-from layline.utils.devices import Processes, choose_device, has_double
+from layline.utils.devices import Processes, choose_device, has_double, one_thread
 from layline.utils.validation import UserError, check_integer, check_known, require
 
 # the parameters that a network is built from; a warm start cannot change them
@@ -49,7 +57,7 @@ class OrdinalClassifier(
     """Classify samples into ordered classes with a backbone and an ordinal head.
 
     A stratified share of the samples is held out of training. The epoch with the lowest mean
-    absolute error on them is kept.
+    absolute error on them is kept. Small data are used whole, and a cross-validation calibrates.
 
     Args:
         method: Name of the head, one of ``layline.heads.names()``, or a reference such as
@@ -67,8 +75,8 @@ class OrdinalClassifier(
         hidden: Widths of the hidden layers of a named backbone.
         recipe: ``"modern"``: learning rates with warm-up and cosine decay, gradient clipping,
             averaged weights, and ties between epochs broken by the loss; ``"paper"``: none of it.
-        epochs: Number of passes over the training samples.
-        batch_size: Samples per step of AdamW.
+        epochs: Number of passes over the training samples; by default, small data have more.
+        batch_size: Samples per step of AdamW; by default 16 to 512, by the number of samples.
         learning_rate: Learning rate of the backbone.
         head_learning_rate: Learning rate of the head; by default 0.01, times the method's
             ``rate_factor`` with the recipe ``"modern"``.
@@ -77,12 +85,16 @@ class OrdinalClassifier(
             ``"median"`` (lowest absolute error), ``"mode"`` (most accurate, used in the paper),
             ``"mean"`` (lowest squared error), or a (K, K) matrix with the cost of each decision,
             one row for each true class.
-        validation_fraction: Share of the samples that is held out. If it is 0, or if each class has
-            only one sample, the last epoch is kept.
+        folds: Folds of a cross-validation that calibrates. Nothing is then held out of training,
+            and the last epoch is kept. By default 5 for fewer than 1,000 samples with the recipe
+            ``"modern"``, otherwise 0, for none.
+        validation_fraction: Share of the samples that is held out, without folds. If it is 0, or if
+            each class has only one sample, the last epoch is kept.
         calibration_fraction: Share of the remaining samples that is used only for the ranges of
             :meth:`predict_range`; none if that would be fewer than nine samples. By default
             ``validation_fraction`` with the recipe ``"modern"``, otherwise 0.
-        patience: Stop after this number of epochs without a lower validation error.
+        patience: Stop after this number of epochs without a lower validation error; None never
+            stops early.
         class_weight: ``"balanced"``, ``"effective"`` (by the effective number of samples, less
             extreme), or a dict from labels to weights, by default 1. They multiply
             ``sample_weight`` in the training loss and in the validation error.
@@ -91,7 +103,8 @@ class OrdinalClassifier(
         random_state: Seed or generator. A seed does not touch global generators.
         verbose: 1 writes a line per epoch to stderr.
         warm_start: Continue from the fitted weights when ``fit`` is called again, for ``epochs``
-            further epochs, with the same classes, encoding and split.
+            further epochs, with the same classes, encoding and split. A calibration by
+            cross-validation is kept.
 
     Attributes:
         classes_: The labels, lowest first; columns of ``predict_proba`` are in this order.
@@ -102,7 +115,7 @@ class OrdinalClassifier(
             ``validation_loss``, ``validation_mae``, ``validation_accuracy`` and ``validation_qwk``.
         best_epoch_: The epoch that was kept, counted from 1.
         n_iter_: Number of epochs of the last ``fit``.
-        calibration_: The temperature of ``predict_proba``, fitted to the held-out samples (recipe
+        calibration_: The temperature of ``predict_proba``, fitted to held-out predictions (recipe
             ``"modern"``, at least 20 samples), and the scores for ranges.
         n_features_in_: Number of columns of X.
         feature_names_in_: Names of the columns, if X had names in ``fit``.
@@ -130,21 +143,22 @@ class OrdinalClassifier(
             heads.DEFAULT_METHOD
         ),
         backbone: str | nn.Module | Callable[..., nn.Module] = "mlp",
-        dim: int = 512,
+        dim: int = 128,
         *,
         classes: Sequence[Any] | None = None,
         head_options: Mapping[str, Any] | None = None,
         hidden: Sequence[int] | None = None,
         recipe: str = "modern",
-        epochs: int = 48,
-        batch_size: int = 32,
-        learning_rate: float = 1e-3,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        learning_rate: float = 2e-3,
         head_learning_rate: float | None = None,
         weight_decay: float = 1e-2,
         decode: Decode = "median",
+        folds: int | None = None,
         validation_fraction: float = 0.1,
         calibration_fraction: float | None = None,
-        patience: int | None = None,
+        patience: int | None = 10,
         class_weight: str | Mapping[Any, float] | None = None,
         device: str | torch.device = "cpu",
         random_state: int | np.random.RandomState | None = None,
@@ -157,7 +171,7 @@ class OrdinalClassifier(
         self.recipe, self.epochs, self.batch_size = recipe, epochs, batch_size
         self.learning_rate, self.head_learning_rate = learning_rate, head_learning_rate
         self.weight_decay, self.decode, self.patience = weight_decay, decode, patience
-        self.validation_fraction = validation_fraction
+        self.folds, self.validation_fraction = folds, validation_fraction
         self.calibration_fraction = calibration_fraction
         self.device, self.random_state = device, random_state
         self.verbose, self.warm_start = verbose, warm_start
@@ -199,7 +213,7 @@ class OrdinalClassifier(
         validation = None if X_val is None else (X_val, y_val, sample_weight_val)
         before = self.__dict__.copy()
         try:
-            options = self._make_options(has_validation=validation is not None)
+            self._check_parameters()
             resume = self.warm_start and hasattr(self, "head_")
             self._check_structure(resume)
             device = choose_device(str(self.device), needs_double=self._takes_table)
@@ -209,8 +223,9 @@ class OrdinalClassifier(
                 self.history_: list[EpochRecord] = []
             data = inputs.read_fit_data(self, X, y, sample_weight, groups, validation, resume)
             self.encoding_ = data.encoding
-            self._set_fitted(data.classes, self._train(data, options, device, resume))
-            self._calibrate(data)
+            network, unseen = self._train(data, self._make_options(len(data.train)), device, resume)
+            self._set_fitted(data.classes, network)
+            self._calibrate(data, unseen)
         except BaseException:  # an estimator that was fitted before stays as it was
             self.__dict__.clear()
             self.__dict__.update(before)
@@ -270,30 +285,42 @@ class OrdinalClassifier(
     def _takes_table(self) -> bool:
         return _is_table(self._built_from["backbone"])
 
-    def _make_options(self, *, has_validation: bool) -> Options:
-        """Check the parameters, and return those of the trainer."""
+    def _check_parameters(self) -> None:
         if isinstance(self.backbone, str):
             check_known("backbone", self.backbone, backbones.names("table"))
         elif not callable(self.backbone):  # a module is callable
             raise UserError(f"backbone must be a name or an nn.Module, got {self.backbone!r}")
         elif self.hidden is not None:
             raise UserError("hidden must be None if backbone is a module with its own layers.")
-        _, method = heads.find(self.method)
         for name in ("validation_fraction", "calibration_fraction"):
             share = getattr(self, name) or 0
             if not (isinstance(share, float | int) and 0 <= share < 1):
                 raise UserError(f"{name} must be a number in [0, 1), got {share!r}")
-        if self.patience is not None and not (self.validation_fraction or has_validation):
-            raise UserError("patience needs validation samples, but validation_fraction is 0.")
         check_known("recipe", self.recipe, ("modern", "paper"))
-        check_integer("epochs", self.epochs, 1)
+        if self.folds is not None:
+            check_integer("folds", self.folds, 0, "0 turns the cross-validation off")
+            if self.folds == 1:
+                raise UserError("folds must be 0 or at least 2, got 1")
+        self._make_options(1)
+
+    def _make_options(self, count: int) -> Options:
+        """Return the options of the trainer for a number of training samples."""
+        _, method = heads.find(self.method)
+        size, epochs = self.batch_size, self.epochs
+        if size is None:
+            size = choose_batch_size(count) if self.recipe == "modern" else 32
+        else:
+            check_integer("batch_size", size, 1)
+        if epochs is None:
+            epochs = choose_epochs(count, size, cheap=True) if self.recipe == "modern" else 48
+        check_integer("epochs", epochs, 1)
         head_rate = self.head_learning_rate
         if head_rate is None:
             head_rate = default_head_rate(method, self.recipe)
-        modern = {**MODERN, "warmup_epochs": default_warmup(self.epochs)}
+        modern = {**MODERN, "warmup_epochs": default_warmup(epochs)}
         return Options(
-            epochs=self.epochs,
-            batch_size=self.batch_size,
+            epochs=epochs,
+            batch_size=size,
             learning_rate=self.learning_rate,
             head_learning_rate=head_rate,
             weight_decay=self.weight_decay,
@@ -313,13 +340,17 @@ class OrdinalClassifier(
 
     def _train(
         self, data: FitData, options: Options, device: torch.device, resume: bool
-    ) -> Network:
-        """Train a new network, or the fitted one, and return it in its best epoch."""
+    ) -> tuple[Network, Outcomes | None]:
+        """Train a new network, or the fitted one, and return it in its best epoch.
+
+        With folds, the second result is the log probabilities and ranks of a cross-validation.
+        """
         past = len(self.history_)
         seed = mixed_seed(self._seed, past) if resume else self._seed
         best = _BestWeights(self.verbose)
         with (
             _FIT_LOCK,  # PyTorch's generators are shared by all threads, so one fit at a time
+            one_thread(self._takes_table),
             torch.random.fork_rng(devices=range(torch.cuda.device_count())),
             torch.inference_mode(False),
             torch.enable_grad(),
@@ -332,15 +363,19 @@ class OrdinalClassifier(
             train, validation = data.train.to_split(data.class_factors), None
             if len(data.validation):
                 validation = data.validation.to_split(data.class_factors)
+            processes, unseen = Processes(device), None
+            if data.fold_of is not None and not resume:
+                unseen = predict_out_of_fold(
+                    network, train, data.fold_of, replace(options, seed=seed), processes
+                )
             options = replace(options, generator=torch.Generator().manual_seed(seed))
-            state = Trainer(network, train, validation, options, Processes(device), [best]).fit()
-            if best.weights:
-                network.load_state_dict(best.weights)
+            state = Trainer(network, train, validation, options, processes, [best]).fit()
+            network.load_state_dict(best.weights)
         self.n_iter_ = len(state.history)
         self.best_epoch_ = past + (state.best_epoch or self.n_iter_)
         records = [{**record, "epoch": past + record["epoch"]} for record in state.history]
         self.history_ = self.history_ + records
-        return network.eval()
+        return network.eval(), unseen
 
     def _build_network(self, samples: Samples, num_classes: int, device: torch.device) -> Network:
         make, x = self.backbone, samples.rows
@@ -369,8 +404,12 @@ class OrdinalClassifier(
         if isinstance(self.head_, HasProxies):
             self.proxies_ = self.head_.proxies().detach().cpu().numpy()
 
-    def _calibrate(self, data: FitData) -> None:
+    def _calibrate(self, data: FitData, unseen: Outcomes | None) -> None:
         """Fit the temperature to the validation samples, and the ranges to the others."""
+        if unseen is not None:
+            self.calibration_ = Calibration.fit(unseen if self.recipe == "modern" else None, unseen)
+        if data.fold_of is not None:  # a warm start keeps the calibration
+            return
         self.calibration_ = Calibration()  # none for the predictions below
 
         def predict(samples: Samples) -> tuple[Tensor, Tensor] | None:
@@ -394,7 +433,7 @@ class OrdinalClassifier(
         if has_double(device):
             head = copy.deepcopy(head).double()
             backbone = copy.deepcopy(backbone).double() if self._takes_table else backbone
-        size = EVALUATION_FACTOR * self.batch_size
+        size = EVALUATION_FACTOR * (self.batch_size or 64)
         for start in range(0, rows.shape[0], size):
             features = backbone(to_tensor(rows[start : start + size]).to(device))
             wrong = ~features.isfinite().all(dim=1)

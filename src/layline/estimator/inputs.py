@@ -23,7 +23,14 @@ from layline.data.labels import (
     weigh_classes,
 )
 from layline.data.loaders import Batch, Key
-from layline.data.splits import FEWEST_FOR_CALIBRATION, hold_out_calibration, stratified_holdout
+from layline.data.splits import (
+    FEWEST_FOR_CALIBRATION,
+    FEWEST_FOR_SPLITS,
+    FOLDS,
+    assign_folds,
+    hold_out_calibration,
+    stratified_holdout,
+)
 from layline.data.tables import NumericColumn, TableEncoding
 from layline.evaluation.predictions import Split
 from layline.utils.validation import UserError
@@ -68,7 +75,10 @@ class Samples:
 
 @dataclass(frozen=True)
 class FitData:
-    """The data of ``fit``: the classes, their weights, and the samples of each split."""
+    """The data of ``fit``: the classes, their weights, and the samples of each split.
+
+    With a cross-validation there are no validation and calibration samples.
+    """
 
     classes: Array
     class_factors: Array
@@ -76,6 +86,7 @@ class FitData:
     validation: Samples
     calibration: Samples
     encoding: TableEncoding | None
+    fold_of: Indices | None = None  # of each training sample, if a cross-validation calibrates
 
 
 def read_fit_data(
@@ -105,7 +116,12 @@ def read_fit_data(
     classes, ranks = order_classes(labels, order)
     factors = weigh_classes(estimator.class_weight, classes, ranks, weight)
     used_groups = None if group_of is None else group_of[used].tolist()
-    splits = _draw_splits(estimator, ranks, used_groups, has_validation=validation is not None)
+    folds = _count_folds(estimator, len(ranks), has_validation=validation is not None)
+    if folds:
+        splits = Splits(train=np.arange(len(ranks)))
+    else:
+        has_validation = validation is not None
+        splits = _draw_splits(estimator, ranks, used_groups, has_validation=has_validation)
     encoding = estimator.encoding_ if resume else None
     if estimator._takes_table and encoding is None:
         encoding = _fit_encoding(estimator, x, used[splits.train])
@@ -116,13 +132,22 @@ def read_fit_data(
         held_out = Samples(_encode(estimator, x, encoding), ranks_of(labels, classes), weight)
         held_out = held_out.take(np.flatnonzero(weight))
     train, calibration = samples.take(splits.train), samples.take(splits.calibration)
-    return FitData(classes, factors, train, held_out, calibration, encoding)
+    fold_of = assign_folds(ranks, folds, estimator._seed, used_groups) if folds else None
+    return FitData(classes, factors, train, held_out, calibration, encoding, fold_of)
 
 
 def read_rows(estimator: "OrdinalClassifier", X: ArrayLike) -> Rows:
     """Check X for a fitted estimator, and encode a table."""
     check_is_fitted(estimator)
     return _encode(estimator, _check_rows(estimator, X, reset=False), estimator.encoding_)
+
+
+def _count_folds(estimator: "OrdinalClassifier", count: int, has_validation: bool) -> int:
+    """Count the folds of the cross-validation: by default 5 for small data, otherwise none."""
+    if estimator.folds is not None:
+        return estimator.folds
+    small = count < FEWEST_FOR_SPLITS and estimator.recipe == "modern"
+    return FOLDS if small and not has_validation and estimator.validation_fraction else 0
 
 
 def _draw_splits(

@@ -8,16 +8,14 @@ import math
 from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from layline.data import loaders
-from layline.data.loaders import Batch, Batches, ImageBatches
+from layline.data.loaders import Batch, Batches, ImageBatches, SelectedBatches
 from layline.geometry.decoding import COST, DECODINGS, Decode
 from layline.heads.base import probabilities
 from layline.model.calibration import apply_temperature
@@ -44,9 +42,14 @@ class Split:
     ranks: Int[Tensor, " n"]
     weight: Float[Tensor, " n"]
 
+    def take(self, index: Int[Tensor, " m"]) -> "Split":
+        """Select samples."""
+        samples = SelectedBatches(self.samples, index.tolist())
+        return Split(samples, self.ranks[index], self.weight[index])
+
     def batches(
         self, processes: Processes, batch_size: int, workers: int | None = None
-    ) -> DataLoader[Any]:
+    ) -> Iterable[Batch]:
         """Make the loader of the batches of this process.
 
         Every process takes whole batches, so each batch has the same samples for any number of

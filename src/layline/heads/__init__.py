@@ -67,7 +67,7 @@ def _spec(build: type[OrdinalHead], family: str, **more: Any) -> HeadSpec:
 def make_committee(
     num_classes: int,
     dim: int = 512,
-    members: Sequence[str] = ("ranking", "hard-semicircular"),
+    members: Sequence[str] = ("proportional-odds", "hard-semicircular", "classification"),
 ) -> Committee:
     """Make a committee of methods with their default options, by name."""
     if isinstance(members, str) or len(members) == 0:
@@ -102,7 +102,7 @@ _BUILT_IN: dict[str, HeadSpec] = {
 }
 _BECKHAM = "Beckham and Pal, Unimodal Probability Distributions, ICML 2017"
 _REFERENCES = {
-    "committee": "Layline, with members after Niu et al., CVPR 2016, and Wang et al., AAAI 2023",
+    "committee": "Layline; its members are published methods",
     "classification": "the usual baseline",
     "regression": "the usual baseline",
     "sord": "Díaz and Marathe, Soft Labels for Ordinal Regression, CVPR 2019",

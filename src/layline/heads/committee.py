@@ -2,10 +2,10 @@ r"""A committee: several heads on the same features, trained together and averag
 
 .. math:: L = \frac{1}{M} \sum_m L_m(f, y), \qquad P_k(f) = \frac{1}{M} \sum_m P_{mk}(f)
 
-Heads make different mistakes with few labels: thresholds (``ranking``) have the lowest absolute
-error, a rigid semicircle of proxies (``hard-semicircular``) the best probabilities, and a linear
-layer (``classification``) catches up when labels are many. docs/decisions/committee.md compares
-members.
+With few labels, a method with few parameters is best: one score with thresholds
+(``proportional-odds``), or proxies on a fixed semicircle (``hard-semicircular``). With many labels
+a linear layer for each class (``classification``) catches up. The average is never far from the
+best of them. docs/decisions/committee.md compares members.
 """
 
 import math

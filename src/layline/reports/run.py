@@ -254,8 +254,9 @@ def _facts(run: RunRecord) -> list[tuple[str, str]]:
         own = "trained on" if environment["own_data"] else "not trained on"
         facts["Model"] = f"best of {environment['run']}, {own} these data"
     else:
-        selected = f"epoch {run.numbers['epoch']} selected, {_selection(run)}"
-        facts["Epochs"] = f"{len(run.history)} trained, {selected}"
+        facts["Epochs"] = f"{len(run.history)} trained, {_selection(run)}"
+        if run.config.training.folds:
+            facts["Calibration"] = f"cross-validation with {run.config.training.folds} folds"
     facts["Decoding"] = str(run.numbers["decode"])
     versions = ("layline", "torch", "python")
     facts["Versions"] = " · ".join(f"{k} {environment[k]}" for k in versions if k in environment)
@@ -267,13 +268,15 @@ def _facts(run: RunRecord) -> list[tuple[str, str]]:
 
 
 def _selection(run: RunRecord) -> str:
-    """Describe by which criterion the epoch was selected."""
+    """Describe which epoch was selected, and by which criterion."""
     training = run.config.training
+    if training.folds:
+        return "the last one is used"
     metric = METRICS[training.metric]
     best = "highest" if metric.higher_is_better else "lowest"
     label = metric.label if metric.label.isupper() else metric.label.lower()
     ties = "the first of equal ones" if training.ties == "first" else "then the lowest loss"
-    return f"with the {best} validation {label} ({ties})"
+    return f"epoch {run.numbers['epoch']} selected, with the {best} validation {label} ({ties})"
 
 
 def _figures(run: RunRecord) -> dict[str, Any]:
@@ -297,8 +300,11 @@ def _figures(run: RunRecord) -> dict[str, Any]:
             "mae": ("Validation MAE", {"validation_mae": "MAE"}),
             "accuracy": ("Validation accuracy", {"validation_accuracy": "accuracy"}),
         }
-        for name, (title, keys) in curves.items():
-            figures[name] = draw.learning_curves(run.history, keys, numbers["epoch"], title)
+        recorded = run.history[-1].keys()
+        for name, (title, wanted) in curves.items():
+            keys = {key: label for key, label in wanted.items() if key in recorded}
+            if keys:
+                figures[name] = draw.learning_curves(run.history, keys, numbers["epoch"], title)
     return figures
 
 

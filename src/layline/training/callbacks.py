@@ -190,12 +190,12 @@ class Recording(Callback):
 
     def on_epoch_end(self, trainer: Trainer, validation: Predictions | None, is_best: bool) -> None:
         """Write the files of the epoch."""
-        if not trainer.processes.is_main or validation is None or trainer.validation is None:
+        if not trainer.processes.is_main:
             return
         self._tracker.log(trainer.state.history[-1], step=trainer.state.epoch)
         if is_best:
             self._best = copy_tensors(self._model)
-        if self.keep is not None:
+        if validation is not None and trainer.validation is not None and self.keep is not None:
             predicted = validation.decisions[decode_name(trainer.options.decode)]
             features, ranks = validation.features, trainer.validation.ranks
             layout = take_snapshot(features, self.keep, ranks, predicted, self._model.head)
@@ -272,7 +272,10 @@ class ProgressDisplay(Callback):
         self._bar.update(task, total=epochs * steps, completed=done, description=text)
 
     def on_epoch_end(self, trainer: Trainer, validation: Predictions | None, is_best: bool) -> None:
-        """Print the results of the epoch."""
+        """Print the results of the epoch, or of every tenth of many short ones."""
+        epoch, epochs = trainer.state.epoch, trainer.options.epochs
+        if validation is None and epoch % max(1, epochs // 10) and epoch < epochs:
+            return
         (task,) = self._bar.tasks
         speed = (task.speed or 0) * trainer.options.batch_size
         left = timedelta(seconds=round(task.time_remaining or 0))

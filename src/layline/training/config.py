@@ -25,6 +25,7 @@ from pydantic import (
     PositiveFloat,
     PositiveInt,
     ValidationError,
+    field_validator,
 )
 
 from layline.data.stress import Stress
@@ -151,7 +152,7 @@ class BackboneConfig(Section):
 class HeadConfig(Section):
     """The head: the ordinal method."""
 
-    method: str = _setting("arc", "Ordinal method; see layline methods.", MODEL)
+    method: str = _setting("committee", "Ordinal method; see layline methods.", MODEL)
     dim: PositiveInt = _setting(512, "Dimension of the feature vectors.", MODEL, le=65536)
     options: _HeadOptions = _setting({}, "Options of the method.", name="head_options")
 
@@ -159,8 +160,12 @@ class HeadConfig(Section):
 class TrainingConfig(Section):
     """The training: epochs, optimizer, learning rates, precision and checkpoints."""
 
-    epochs: PositiveInt = _setting(48, "Number of epochs.", TRAINING, le=1_000_000)
-    batch_size: PositiveInt = _setting(32, "Samples per step, over all processes.", TRAINING)
+    epochs: PositiveInt | None = _setting(
+        48, "Number of epochs (unset: by the number of steps they have).", TRAINING, le=1_000_000
+    )
+    batch_size: PositiveInt | None = _setting(
+        32, "Samples per step (unset: by the number of training samples).", TRAINING
+    )
     optimiser: Literal["adamw", "sgd"] = _setting("adamw", "Optimizer.")
     learning_rate: PositiveFloat = _setting(1e-3, "Learning rate.", TRAINING, name="lr")
     backbone_learning_rate: PositiveFloat | None = _setting(
@@ -206,6 +211,21 @@ class TrainingConfig(Section):
         None, "Decoding: mode, median, mean, quadratic or costs (default: by metric).", TRAINING
     )
     calibrate: bool = _setting(False, "Fit a temperature to the probabilities.", TRAINING)
+    folds: NonNegativeInt | None = _setting(
+        0,
+        "Folds of a cross-validation that calibrates, instead of validation and calibration "
+        "splits; 0 for these splits (unset: 5 for small data).",
+        TRAINING,
+        le=100,
+    )
+
+    @field_validator("folds")
+    @classmethod
+    def _check_folds(cls, folds: int | None) -> int | None:
+        if folds == 1:
+            raise ValueError("A cross-validation needs at least 2 folds; 0 turns it off.")
+        return folds
+
     patience: NonNegativeInt = _setting(
         0, "Stop after this many epochs without improvement; 0 never stops.", TRAINING
     )
@@ -222,12 +242,12 @@ class TrainingConfig(Section):
         return self.decode or CRITERIA[self.metric].decode or "mode"
 
     def options(self) -> "Options":
-        """Return the options of the trainer."""
+        """Return the options of the trainer; epochs and batch size are known."""
         from layline.training.optim import Options, default_warmup
 
         names = {each.name for each in dataclass_fields(Options)} & set(type(self).model_fields)
         warmup, head = self.warmup_epochs, self.head_epochs
-        warmup = default_warmup(self.epochs) if warmup is None else warmup
+        warmup = default_warmup(self.epochs or 1) if warmup is None else warmup
         derived = {
             "decode": self.decoding,
             "warmup_epochs": warmup,

@@ -25,6 +25,7 @@ from layline.model.model_file import load
 from layline.training.callbacks import Reporter
 from layline.training.config import Config, combine, tree_of, validate
 from layline.training.prepare import known_inputs, read_data
+from layline.training.recipes import fewest_for_splits
 from layline.training.report_data import choose_samples, write_report_data
 from layline.training.run import predict, write_report
 from layline.training.run_folder import RunFolder, describe_software, fingerprint_data, new_folder
@@ -114,6 +115,11 @@ def evaluate(
     facts: dict[str, Any] = {}
     moved = None if root is None or options else _read_moved_data(folder, config, model, root)
     is_own = root is None or moved is not None
+    if root is None and config.training.folds:
+        raise UserError(
+            "A cross-validation calibrated this run. Give the path of other labelled data to "
+            "calibrate it with them."
+        )
     if root is None:
         dataset = _read_own_data(folder, config, model, log)
     elif moved is not None:
@@ -193,6 +199,11 @@ def calibrate_run(
     """
     log, config, model = Reporter(console), folder.read_config(plugins), load(folder.path)
     model.description = replace(model.description, calibration=Calibration())
+    if root is None and config.training.folds:
+        raise UserError(
+            "A cross-validation calibrated this run. Give the path of other labelled data to "
+            "calibrate it with them."
+        )
     if root is None:
         dataset = _read_own_data(folder, config, model, log)
         halves = dataset.splits.validation, dataset.splits.calibration
@@ -240,7 +251,7 @@ def _read_own_data(
 ) -> Dataset:
     """Read the data that a run was trained on; raise an error if they changed."""
     known = None if config.init_from is None else known_inputs(config, model.description)
-    dataset = read_data(config, log, known=known)
+    dataset = read_data(config, log, known=known, fewest=fewest_for_splits(config))
     if dataset.classes != model.classes:
         raise UserError(
             f"The classes of the data, {', '.join(dataset.classes)}, are not those of the model, "

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel
+from torch import nn
 
 from layline.backbones.base import Backbone
 from layline.geometry.decoding import Decode, check_decode
@@ -83,6 +82,23 @@ def default_head_rate(method: HeadSpec, recipe: str) -> float:
     return 1e-2 * (method.rate_factor if recipe == "modern" else 1.0)
 
 
+def choose_batch_size(count: int) -> int:
+    """Choose a batch size for cheap steps by the number of training samples: 16 to 512."""
+    return min(max(1 << round(math.log2(max(count / 12, 1))), 16), 512)
+
+
+def choose_epochs(count: int, batch_size: int, cheap: bool) -> int:
+    """Choose the number of epochs such that small data have enough steps.
+
+    ``cheap`` steps are those of a table or of frozen features: 200 for up to 500 samples, and more
+    for more. Other networks have 30 epochs, or more for fewer than 500 steps.
+    """
+    per_epoch = max(count // batch_size, 1)
+    if not cheap:
+        return min(max(math.ceil(500 / per_epoch), 30), 150)
+    return max(math.ceil(200 * math.pow(max(count / 500, 1), 0.6) / per_epoch), 10)
+
+
 def default_warmup(epochs: int) -> float:
     """Return the default number of warm-up epochs: a tenth of all, at most two."""
     return min(2.0, epochs / 10)
@@ -104,7 +120,8 @@ def make_optimizer(
     for weight, rate in rates:
         if weight.requires_grad:
             spared = not options.decay_vectors and (weight.ndim <= 1 or id(weight) in kept)
-            key = id(weight) in body, rate, 0.0 if spared else options.weight_decay
+            is_body = options.head_epochs > 0 and id(weight) in body
+            key = is_body, rate, 0.0 if spared else options.weight_decay
             groups.setdefault(key, []).append(weight)
     given: list[dict[str, Any]] = [
         {"params": weights, "lr": rate, "initial_lr": rate, "weight_decay": decay, "body": is_body}
@@ -138,29 +155,46 @@ def rate_factor(options: Options, passed: float, start: float = 0.0) -> float:
     return factor
 
 
-class WeightAverage(AveragedModel):
+class WeightAverage:
     """An exponential moving average (EMA) of the parameters of a network.
 
     Step t keeps the share ``decay`` of the average, but at most (1 + t) / (10 + t), so that the
     average of a short training does not contain the random initial weights. Buffers, such as the
-    statistics of BatchNorm, are copied: they may be infinite or integers.
+    statistics of BatchNorm, are not averaged: they may be infinite or integers.
     """
 
     def __init__(self, network: nn.Module, decay: float) -> None:
-        def average(mean: Tensor, now: Tensor, step: Tensor | int) -> Tensor:
-            return mean.lerp(now, 1 - min(decay, (1 + int(step)) / (10 + int(step))))
+        self._decay, self._steps = decay, 0
+        self._own = list(network.parameters())
+        self._mean = [own.detach().clone() for own in self._own]
 
-        super().__init__(network, avg_fn=average)
+    @torch.no_grad()
+    def update(self) -> None:
+        """Include the present parameters in the average."""
+        share = 1 - min(self._decay, (1 + self._steps) / (10 + self._steps)) if self._steps else 1.0
+        self._steps += 1
+        for mean, own in zip(self._mean, self._own, strict=True):
+            mean.lerp_(own, share)
 
     @contextmanager
-    def applied_to(self, network: nn.Module) -> Iterator[None]:
+    def applied(self) -> Iterator[None]:
         """Give the network the averaged parameters, and afterwards its own back."""
-        self._exchange(network)
+        self._exchange()
         try:
             yield
         finally:
-            self._exchange(network)
+            self._exchange()
 
-    def _exchange(self, network: nn.Module) -> None:
-        for mean, own in zip(self.module.parameters(), network.parameters(), strict=True):
+    def state_dict(self) -> dict[str, Any]:
+        """Return the average for a checkpoint."""
+        return {"steps": self._steps, "mean": self._mean}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what :meth:`state_dict` returned."""
+        self._steps = state["steps"]
+        for mean, saved in zip(self._mean, state["mean"], strict=True):
+            mean.copy_(saved)
+
+    def _exchange(self) -> None:
+        for mean, own in zip(self._mean, self._own, strict=True):
             mean.data, own.data = own.data, mean.data

@@ -18,10 +18,11 @@ from layline.backbones.base import Backbone, ImageBackbone
 from layline.backbones.weights import choose_backbone
 from layline.data.dataset import Dataset
 from layline.data.loaders import ImageBatches
+from layline.data.splits import FOLDS
 from layline.data.tables import Rows
 from layline.training.config import Config, Tree, combine
 from layline.training.prepare import preprocessing_for
-from layline.training.recipes import default_backbone
+from layline.training.recipes import complete_length, default_backbone
 from layline.utils.validation import UserError
 
 _MINUTES = 10.0  # the default budget without a GPU
@@ -45,6 +46,18 @@ def choose_network(draft: Config, device: torch.device, log: Callable[[str], Non
     return {"backbone": {"name": name, "weights": draft.backbone.weights or weights}}
 
 
+def is_frozen_open(draft: Config, settings: Mapping[str, Any]) -> bool:
+    """Return whether frozen features may be chosen: for pretrained networks, if nothing is set."""
+    spec = backbones.find(str(draft.backbone.name))
+    return (
+        draft.recipe == "modern"
+        and draft.init_from is None
+        and spec.kind == "image"
+        and (draft.backbone.weights or spec.weights) != "none"
+        and not {"freeze", "stages"} & set(settings.get("backbone", {}))
+    )
+
+
 def plan_run(
     draft: Config,
     settings: Mapping[str, Any],
@@ -62,9 +75,15 @@ def plan_run(
     pretrained = spec.kind == "image" and has_weights
     is_open = pretrained and not {"freeze", "stages"} & set(settings.get("backbone", {}))
     plan: Tree = {}
+    count, is_small = len(dataset.splits.train), len(dataset.splits.validation) == 0
+    if is_open and is_small:
+        log(f"With {count} labelled images, the last layers are trained on frozen features.")
+        plan, is_open = {"backbone": {"freeze": True}}, False
+        draft = _freeze(draft, True)
     if draft.training.budget is not None or (is_open and device.type == "cpu"):
         ways = _list_ways(draft, dataset, _time_samples(draft, dataset, backbone, device), is_open)
-        plan = _fit_budget(draft, "epochs" in settings.get("training", {}), ways, device, log)
+        fitted = _fit_budget(draft, "epochs" in settings.get("training", {}), ways, device, log)
+        plan = combine(plan, fitted)
     elif is_open:
         log(f"The whole network is trained, on {device}.")
     freeze = plan.get("backbone", {}).get("freeze", draft.backbone.freeze)
@@ -77,6 +96,11 @@ def plan_run(
     return plan
 
 
+def _freeze(config: Config, freeze: bool) -> Config:
+    backbone = config.backbone.model_copy(update={"freeze": freeze})
+    return config.model_copy(update={"backbone": backbone})
+
+
 class _Way(NamedTuple):
     """A way to train: what is trained, its settings, and the seconds it takes."""
 
@@ -84,6 +108,7 @@ class _Way(NamedTuple):
     settings: Tree
     once: float
     per_epoch: float
+    epochs: int  # if there is time enough
     fewest: int
 
     def total(self, epochs: int) -> float:
@@ -127,17 +152,21 @@ def _list_ways(
 ) -> list[_Way]:
     """List the ways to train, the best one first."""
     read_time, predict_time, train_time = times
-    counts = {name: len(index) for name, index in dataset.splits.by_name().items()}
-    train, validation, every = counts["train"], counts["validation"], sum(counts.values())
+    train, validation = len(dataset.splits.train), len(dataset.splits.validation)
+    every = sum(map(len, dataset.splits.by_name().values()))
     look = read_time + predict_time
     once = every * read_time + (every - train - validation) * look
     epoch = train * (read_time + train_time) + validation * look
     freeze, all_looks = {"backbone": {"freeze": True}}, every * (read_time + look)
-    per_epoch = (train + validation) * _HEAD_SECONDS
-    frozen = _Way("the last layers on frozen features", freeze, all_looks, per_epoch, 1)
+    per_epoch = (train + validation) * _HEAD_SECONDS * (1 if validation else FOLDS)
+    few, many = (
+        int(complete_length(_freeze(draft, cheap), dataset).training.epochs or 1)
+        for cheap in (True, False)
+    )
+    frozen = _Way("the last layers on frozen features", freeze, all_looks, per_epoch, few, 1)
     if is_open:
-        return [_Way("all of the network", {}, once, epoch, _FEWEST_EPOCHS), frozen]
-    return [frozen] if draft.backbone.freeze else [_Way("training", {}, once, epoch, 1)]
+        return [_Way("all of the network", {}, once, epoch, many, _FEWEST_EPOCHS), frozen]
+    return [frozen] if draft.backbone.freeze else [_Way("training", {}, once, epoch, many, 1)]
 
 
 def _fit_budget(
@@ -148,10 +177,11 @@ def _fit_budget(
     log: Callable[[str], None],
 ) -> Tree:
     """Take the best way to train that fits into the budget."""
-    budget, most = draft.training.budget, draft.training.epochs
+    budget = draft.training.budget
     seconds = 60 * (_MINUTES if budget is None else budget)
     passed_over = ""
     for way in ways:
+        most = way.epochs
         fewest = most if epochs_given else min(way.fewest, most)
         fit = int((seconds - way.once) / way.per_epoch)
         if way is ways[-1] and budget is None and fit < fewest:  # nobody asked for so short a time
@@ -164,7 +194,7 @@ def _fit_budget(
             )
             return combine(way.settings, {"training": {"epochs": epochs}})
         passed_over = f"; {way.text} would take {_format(way.total(fewest))}"
-    needed = way.total(most if epochs_given else way.fewest)
+    needed = way.total(way.epochs if epochs_given else way.fewest)
     raise UserError(
         f"A budget of {_format(seconds)} is too short: {way.text} would take {_format(needed)}. "
         f"Set a budget of {math.ceil(needed / 60)}min, fewer epochs or a smaller size."

@@ -98,11 +98,13 @@ def read_data(
     accelerator: Accelerator | None = None,
     known: data.KnownInputs | None = None,
     whole: bool = False,
+    fewest: float = 0,
 ) -> Dataset:
     """Read the data, look at files that are new or changed, group duplicates, draw the splits.
 
     One process per machine looks at the files first. ``known`` is what a trained model knows about
-    its inputs. ``whole`` draws no splits, because nothing is trained.
+    its inputs. ``whole`` draws no splits, because nothing is trained; ``fewest`` is explained by
+    :func:`layline.data.splits.draw_splits`.
     """
     options = config.data
     dataset = data.read(options.source, options.root, options.partition, known, **options.options)
@@ -113,7 +115,7 @@ def read_data(
         dataset = data.group_duplicates(dataset, options.duplicates)
     if not whole:
         seed = options.partition
-        dataset = data.draw_splits(dataset, seed, options.calibration, options.per_class)
+        dataset = data.draw_splits(dataset, seed, options.calibration, fewest, options.per_class)
         if options.stress != "none":
             dataset = data.stress_labels(dataset, options.stress, seed)
     for note in (*dataset.notes, "Classes, lowest first: " + " < ".join(dataset.classes)):
@@ -298,7 +300,7 @@ def extract_features(run: PreparedRun) -> Float[np.ndarray, "n width"]:
             run.log(f"The features are kept in memory: {error.strerror or error}")
             writer, array, done = None, np.empty(shape, np.float32), 0
         samples = make_batches(inputs, description)
-        size = evaluation_batch_size(samples, run.config.training.batch_size, device)
+        size = evaluation_batch_size(samples, run.config.training.options().batch_size, device)
         batches = [
             [(index + done, epoch) for index, epoch in batch]
             for batch in sequential_batches(count - done, size)

@@ -1,5 +1,6 @@
 """The recipes, and how a recipe and a user's settings become one complete configuration."""
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -8,8 +9,11 @@ from typing import Any
 
 from layline import backbones, data, heads
 from layline.backbones.weights import NAMES, check_weights
+from layline.data.dataset import Dataset
 from layline.data.labels import parse_names
 from layline.data.preprocessing import ImagePreprocessing
+from layline.data.splits import FEWEST_FOR_SPLITS, FOLDS
+from layline.data.tables import Rows
 from layline.geometry.decoding import Decode
 from layline.model.description import ModelDescription
 from layline.model.model_file import load
@@ -24,7 +28,7 @@ from layline.training.config import (
     setting_at,
     validate,
 )
-from layline.training.optim import MODERN, default_head_rate
+from layline.training.optim import MODERN, choose_batch_size, choose_epochs, default_head_rate
 from layline.utils.files import digest_file
 from layline.utils.registry import load_plugins, resolve_reference
 from layline.utils.validation import UserError, find_known
@@ -41,21 +45,20 @@ class Recipe:
     situations: Mapping[str, Tree] = field(default_factory=dict)
 
 
-_AFTER_FROZEN: Tree = {
-    "backbone": {"options": {"hidden": 512, "dropout": 0.5}},
-    "training": {"batch_size": 128},
-}
+_AFTER_FROZEN: Tree = {"backbone": {"options": {"hidden": 512, "dropout": 0.5}}}
 # the center 224 of 256 pixels; small images are not cropped
 _CROP: Tree = {key: {"data": {"crop": 0.875}} for key in ("scratch", "pretrained", "frozen")}
 RECIPES: dict[str, Recipe] = {
     "modern": Recipe(
         backbone="tf_efficientnet_lite0",
         settings={
-            "head": {"method": heads.DEFAULT_METHOD},
+            "head": {"method": heads.DEFAULT_METHOD, "dim": 128},
             "data": {"calibration": 0.1},
             "training": {
                 **MODERN,
-                "epochs": 30,
+                "epochs": None,
+                "batch_size": None,
+                "folds": None,
                 "patience": 10,
                 "warmup_epochs": None,
                 "precision": "auto",
@@ -63,6 +66,7 @@ RECIPES: dict[str, Recipe] = {
             },
         },
         situations={
+            "table": {"training": {"learning_rate": 2e-3}},
             "small": {"data": {"augmentation": "flip"}, "training": {"learning_rate": 1e-2}},
             "frozen small": _AFTER_FROZEN,
             "frozen": combine(_AFTER_FROZEN, {"backbone": {"options": {"all_stages": True}}}),
@@ -175,14 +179,45 @@ def _complete(config: Config, name: str) -> Config:
     for key in data.SOURCES.find(config.data.source).path_options:
         if isinstance(options.get(key), str):
             options[key] = _full_path(options[key])
-    augmentation, chosen = config.data.augmentation or spec.augmentation, config.training.options()
+    augmentation = config.data.augmentation or spec.augmentation
     derived: Tree = {
         "data": {"root": root, "options": options, "augmentation": augmentation},
         "backbone": {"name": name, "weights": weights if weights in NAMES else _full_path(weights)},
-        "training": {k: getattr(chosen, k) for k in ("decode", "warmup_epochs", "head_epochs")},
+        "training": {"decode": config.training.decoding},
         "plugins": [*map(resolve_reference, config.plugins)] if config.plugins else None,
     }
     return validate(Config, combine(config.model_dump(), derived))
+
+
+def complete_length(config: Config, dataset: Dataset) -> Config:
+    """Fill in what follows from the number of samples: epochs, batch size, warm-up, folds."""
+    training, count = config.training, len(dataset.splits.train)
+    cheap = config.backbone.freeze or isinstance(dataset.inputs, Rows)
+    size = training.batch_size or (choose_batch_size(count) if cheap else 32)
+    epochs = training.epochs or choose_epochs(count, size, cheap)
+    folds = training.folds
+    if folds is None:
+        folds = 0 if len(dataset.splits.validation) else FOLDS
+    lengths: Tree = {"batch_size": size, "epochs": epochs, "folds": folds}
+    chosen = training.model_copy(update=lengths)
+    options = chosen.options()
+    lengths |= {"warmup_epochs": options.warmup_epochs, "head_epochs": options.head_epochs}
+    return config.model_copy(update={"training": chosen.model_copy(update=lengths)})
+
+
+def fewest_for_splits(config: Config, is_open: bool = False) -> float:
+    """Return the number of labels from which on validation and calibration splits are drawn.
+
+    With fewer, all of them are for training, and a cross-validation calibrates: see
+    :mod:`layline.training.cross_validation`. ``is_open`` tells that the planner may choose frozen
+    features, which it does for small data.
+    """
+    if config.training.folds is not None:
+        return math.inf if config.training.folds else 0
+    spec = backbones.find(config.backbone.name or default_backbone(config.data.source, "modern"))
+    if spec.kind == "table":
+        return FEWEST_FOR_SPLITS
+    return FEWEST_FOR_SPLITS // 2 if config.backbone.freeze or is_open else 0
 
 
 def _full_path(path: str) -> str:

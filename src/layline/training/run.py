@@ -5,6 +5,7 @@ Training is a function of the configuration and the data, so a run that was stop
 last checkpoint and ends with the same numbers.
 """
 
+import copy
 import inspect
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -22,6 +23,7 @@ from torch import Tensor
 
 from layline import data
 from layline.data.dataset import groups_of
+from layline.data.splits import assign_folds
 from layline.data.stress import gap_class
 from layline.evaluation.evaluate import CALIBRATED, compute_metrics, evaluate_split, measure_gap
 from layline.evaluation.predictions import Predictions, Split, predict_split
@@ -35,19 +37,26 @@ from layline.model.model_file import load, read_model_file
 from layline.training import prepare
 from layline.training.callbacks import Checkpoints, ProgressDisplay, Recording, Reporter, Signals
 from layline.training.config import SETTINGS, Config, Tree, combine, flatten, setting_at, tree_of
+from layline.training.cross_validation import Outcomes, predict_out_of_fold
 from layline.training.distributed import (
     SeveralProcesses,
     end_together,
     make_accelerator,
     run_on_main,
 )
-from layline.training.planner import choose_network, plan_run
+from layline.training.planner import choose_network, is_frozen_open, plan_run
 from layline.training.prepare import PreparedRun
-from layline.training.recipes import add_model_settings, draft_config, resolve_config
+from layline.training.recipes import (
+    add_model_settings,
+    complete_length,
+    draft_config,
+    fewest_for_splits,
+    resolve_config,
+)
 from layline.training.report_data import choose_samples, write_report_data
 from layline.training.run_folder import RunFolder, count_classes, describe_environment, new_folder
-from layline.training.trainer import EpochRecord, Interrupted, Trainer
-from layline.utils.devices import Processes, count_processes, is_first_process
+from layline.training.trainer import Callback, EpochRecord, Interrupted, Trainer
+from layline.utils.devices import Processes, count_processes, is_first_process, one_thread
 from layline.utils.files import write_json
 from layline.utils.registry import load_plugins
 from layline.utils.validation import UserError
@@ -237,14 +246,15 @@ def train_run(
         splits = prepare.make_splits(run)
         network = prepare.select_trained(run.model, config)
         options = replace(config.training.options(), workers=config.data.workers)
-        callbacks = [
+        callbacks: list[Callback] = [
             Signals(stop),
             # before the checkpoints: they refer to the best model on disk
             Recording(run.model, folder, accelerator, config.report),
             Checkpoints(folder, processes, log, config.training.checkpoint_minutes, keep_state),
             ProgressDisplay(console, processes.is_main),
         ]
-        train, validation = splits["train"], splits["validation"]
+        train, validation = splits["train"], splits.get("validation")
+        initial = copy.deepcopy(network) if config.training.folds else None
         trainer = Trainer(network, train, validation, options, processes, callbacks)
         # the folder is made only now that data and settings are known to be valid
         run_on_main(accelerator, lambda: _open_folder(run, folder, command, locks))
@@ -252,9 +262,16 @@ def train_run(
             flat = flatten(config.model_dump(mode="json"))
             plain = {k: v if isinstance(v, int | float | str) else str(v) for k, v in flat.items()}
             accelerator.init_trackers("layline", plain)
-        best_epoch = trainer.fit().best_epoch
+        cheap = config.backbone.freeze or run.model.is_table
+        with one_thread(cheap):
+            best_epoch = trainer.fit().best_epoch
         run.model.load_state_dict(read_model_file(folder.best)[1])
-        facts = {"epoch": best_epoch, "validation": _calibrate(run, network, splits, folder)}
+        if initial is None:
+            held_out, unseen = _predict_held_out(run, network, splits)
+        else:
+            with one_thread(cheap):
+                held_out = unseen = _cross_validate(run, initial, train, callbacks[:1])
+        facts = {"epoch": best_epoch, "validation": _calibrate(run, held_out, unseen, folder)}
         return _test(run, network, splits["test"], folder, facts)
 
 
@@ -274,7 +291,9 @@ def prepare_run(
         draft = draft_config(combine(choice, settings))
     model = prepare.load_initial_model(draft, initial)
     known = None if model is None else prepare.known_inputs(draft, model.description)
-    dataset = prepare.read_data(draft, log, accelerator, known)
+    is_open = not isinstance(settings, Config) and is_frozen_open(draft, settings)
+    fewest = fewest_for_splits(draft, is_open)
+    dataset = prepare.read_data(draft, log, accelerator, known, fewest=fewest)
     backbone = None if model is None else model.backbone
     if isinstance(settings, Config):
         config = settings
@@ -286,14 +305,20 @@ def prepare_run(
             accelerator, lambda: plan_run(draft, settings, dataset, network, device, log)
         )
         config = resolve_config(choice, plan, settings)
+    config = complete_length(config, dataset)
     if model is None:
         backbone = backbone or prepare.build_backbone(config, dataset)
         model = prepare.build_model(config, dataset, backbone, log)
     method, decode = config.head.method, decode_name(config.training.decoding)
-    log(
-        f"Method: {method}, {HEADS[method].summary}. The best epoch is selected by "
-        f"{METRICS[config.training.metric].label}; ranks are decoded by the {decode}."
-    )
+    log(f"Method: {method}, {HEADS[method].summary}; ranks are decoded by the {decode}.")
+    if folds := config.training.folds:
+        log(
+            f"All {len(dataset.splits.train)} labels are used for training; a cross-validation "
+            f"with {folds} folds calibrates the model."
+        )
+    else:
+        label = METRICS[config.training.metric].label
+        log(f"The best epoch is selected by {label} on the validation split.")
     if config.data.cache and not config.backbone.freeze:
         dataset = prepare.cache_pixels(dataset, model.description, log, accelerator)
     return PreparedRun(config, dataset, model, SeveralProcesses(accelerator), log)
@@ -311,22 +336,43 @@ def _open_folder(
     prepare.copy_initial_model(run.config, folder.initial)
 
 
-def _calibrate(
-    run: PreparedRun, network: Network, splits: dict[str, Split], folder: RunFolder
-) -> dict[str, Any]:
-    """Calibrate the best epoch, save it, and measure it on the validation split.
+def _predict_held_out(
+    run: PreparedRun, network: Network, splits: Mapping[str, Split]
+) -> tuple[Outcomes, Outcomes | None]:
+    """Predict the validation split, for the temperature, and the calibration split, for ranges.
 
-    The temperature is fitted on the validation split, which already selected the epoch; the scores
-    of ranges are computed on the calibration split, which selected nothing.
+    The validation split already selected the epoch; the calibration split selected nothing.
     """
+    outcomes: dict[str, Outcomes] = {}
+    for name in ("validation", "calibration"):
+        if (split := splits.get(name)) is not None:
+            log_probs = predict(network, split, run.config, run.processes).log_probs
+            outcomes[name] = log_probs, split.ranks
+    return outcomes["validation"], outcomes.get("calibration")
+
+
+def _cross_validate(
+    run: PreparedRun, initial: Network, train: Split, callbacks: Sequence[Callback]
+) -> Outcomes:
+    """Predict the training samples by networks that have not seen them."""
+    config, dataset = run.config, run.dataset
+    index, folds = dataset.splits.train, int(config.training.folds or 0)
+    groups = groups_of(dataset, index)
+    fold_of = assign_folds(dataset.ranks[index], folds, config.data.partition, groups)
+    options = replace(config.training.options(), workers=config.data.workers)
+    with run.log.progress(f"Cross-validation with {folds} folds", folds) as progress:
+        return predict_out_of_fold(
+            initial, train, fold_of, options, run.processes, callbacks, progress
+        )
+
+
+def _calibrate(
+    run: PreparedRun, held_out: Outcomes, unseen: Outcomes | None, folder: RunFolder
+) -> dict[str, Any]:
+    """Calibrate the model, save it, and measure the held-out predictions."""
     config, model, processes = run.config, run.model, run.processes
-    ranks = splits["validation"].ranks
-    log_probs = predict(network, splits["validation"], config, processes).log_probs
-    held_out = None
-    if (split := splits.get("calibration")) is not None:
-        held_out = predict(network, split, config, processes).log_probs, split.ranks
-    wanted = (log_probs, ranks) if config.training.calibrate else None
-    calibration = Calibration.fit(wanted, held_out)
+    log_probs, ranks = held_out
+    calibration = Calibration.fit(held_out if config.training.calibrate else None, unseen)
     model.description = replace(model.description, calibration=calibration)
     processes.accelerator.wait_for_everyone()
     if processes.is_main:
@@ -383,9 +429,9 @@ def predict(
     keep: Int[Tensor, " m"] | None = None,
 ) -> Predictions:
     """Predict a split in full precision; the features of the samples in ``keep`` are returned."""
-    options = config.training
+    options = config.training.options()
     batches = split.batches(processes, options.batch_size, config.data.workers)
-    choices: Tree = {"keep": keep, "decode": options.decoding, "temperature": temperature}
+    choices: Tree = {"keep": keep, "decode": options.decode, "temperature": temperature}
     return predict_split(network, split, batches, processes, full_precision=True, **choices)
 
 

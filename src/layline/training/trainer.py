@@ -47,7 +47,7 @@ class TrainingState:
         """Tell whether the last epoch is done, or the patience is used up."""
         waited = self.epoch - 1 - self.best_epoch
         impatient = options.patience is not None and waited >= options.patience
-        return self.epoch > options.epochs or (self.best_epoch > 0 and impatient)
+        return self.epoch > options.epochs or (self.best_score is not None and impatient)
 
 
 class Callback:
@@ -84,7 +84,7 @@ class Callback:
 class Trainer:
     """Train a network until the last epoch, or until the patience is used up.
 
-    The validation samples, if there are any, select the best epoch.
+    The validation samples select the best epoch; without them it is the last one.
     """
 
     def __init__(
@@ -111,6 +111,7 @@ class Trainer:
         optimizer = make_optimizer(network.backbone, network.head, options, fused=fused)
         groups = [group for group in optimizer.param_groups if group["body"]]
         self._body = [weight for group in groups for weight in group["params"]]
+        self._parameters = list(network.parameters())
         self._wrapped, self._optimizer = processes.prepare(network, optimizer)
         self.average = WeightAverage(network, options.ema) if options.ema else None
 
@@ -152,7 +153,8 @@ class Trainer:
             passed = (state.epoch - 1) / len(self.train.ranks)
         set_learning_rates(self._optimizer, options, passed)
         head_only = passed < options.head_epochs
-        if processes.count == 1:  # several processes must agree on what has a gradient
+        # several processes must agree on what has a gradient
+        if options.head_epochs and processes.count == 1:
             for parameter in self._body:
                 parameter.requires_grad_(not head_only)
         losses, weight_sum = [], 0.0
@@ -178,11 +180,11 @@ class Trainer:
             for parameter in self._body:
                 parameter.grad = None  # the optimizer then skips it
         if options.clip:
-            processes.clip_gradients(self.network.parameters(), options.clip)
+            processes.clip_gradients(self._parameters, options.clip)
         self._optimizer.step()
         self._optimizer.zero_grad()
         if self.average is not None:
-            self.average.update_parameters(self.network)
+            self.average.update()
         return stop > 0, save > 0
 
     def _flags(self, after_epoch: bool = False) -> tuple[float, float]:
@@ -204,14 +206,15 @@ class Trainer:
         loss = state.loss_sum / state.weight_sum
         record: EpochRecord = {"epoch": state.epoch, "train_loss": loss}
         self._check_weights()  # an infinite one need not show in the loss
-        with nullcontext() if self.average is None else self.average.applied_to(self.network):
-            predictions, is_best = None, False
+        with nullcontext() if self.average is None else self.average.applied():
+            predictions, is_best = None, state.epoch == self.options.epochs
             if self.validation is not None:
                 predictions = self._validate(self.validation, record)
-                is_best = self._is_best(record)
+                if is_best := self._is_best(record):
+                    state.best_loss = record["validation_loss"]
+                    state.best_score = record[f"validation_{self.options.metric}"]
             if is_best:
-                state.best_epoch, state.best_loss = state.epoch, record["validation_loss"]
-                state.best_score = record[f"validation_{self.options.metric}"]
+                state.best_epoch = state.epoch
             state.history.append(record)
             for callback in self.callbacks:
                 callback.on_epoch_end(self, predictions, is_best)
@@ -251,7 +254,7 @@ class Trainer:
         return (score > best) == CRITERIA[options.metric].higher_is_better
 
     def _check_weights(self) -> None:
-        finite = all(weight.isfinite().all() for weight in self.network.parameters())
+        finite = all(weight.isfinite().all() for weight in self._parameters)
         self._check_finite(0.0 if finite else math.inf)
 
     def _check_finite(self, value: float) -> None:

@@ -3,8 +3,8 @@
 import os
 import platform
 import re
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 
@@ -64,6 +64,18 @@ def processor_name() -> str:
     text = info.read_text(errors="replace") if info.is_file() else ""
     model = re.search(r"^model name\s*: (.+)$", text, flags=re.MULTILINE)
     return model[1] if model else platform.processor() or platform.machine()
+
+
+@contextmanager
+def one_thread(wanted: bool = True) -> Iterator[None]:
+    """Compute with one thread: for the small steps of a table, more only wait for each other."""
+    threads = torch.get_num_threads()
+    if wanted:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def has_double(device: torch.device) -> bool:

@@ -39,7 +39,7 @@ def dataset_of(ranks, groups=None, words=None, validation=0.1, test=0.2):
 
 
 def draw(ranks, seed=0, calibration=0.0, per_class=None, **options):
-    return draw_splits(dataset_of(ranks, **options), seed, calibration, per_class)
+    return draw_splits(dataset_of(ranks, **options), seed, calibration, per_class=per_class)
 
 
 def is_partition(splits, count):
@@ -364,7 +364,7 @@ def test_a_limit_on_labels_is_nested_and_does_not_change_the_test_split(counts, 
     whole = draw(ranks, seed, words=words).splits
     labelled, before = kept_of(whole), set()
     for limit in (2, 5, 10, 1000):
-        splits = draw(ranks, seed, 0.15, limit, words=words).splits
+        splits = draw(ranks, seed, 0.15, per_class=limit, words=words).splits
         kept = kept_of(splits)
         assert splits.test.tolist() == whole.test.tolist()
         assert before <= kept <= labelled
@@ -379,7 +379,7 @@ def test_a_limit_on_labels_is_nested_and_does_not_change_the_test_split(counts, 
 
 def test_a_limit_is_noted_and_rare_classes_keep_a_training_sample():
     ranks = samples([1, 2, 3, 200, 200])
-    dataset = draw_splits(dataset_of(ranks), 0, 0.0, 5)
+    dataset = draw_splits(dataset_of(ranks), 0, per_class=5)
     dataset.check_complete()
     kept = len(kept_of(dataset.splits))
     assert (
@@ -390,7 +390,18 @@ def test_a_limit_is_noted_and_rare_classes_keep_a_training_sample():
 def test_groups_stay_in_one_split_with_a_limit():
     ranks = samples([60, 60, 60])
     groups = np.arange(180) // 2
-    splits = draw(ranks, 1, 0.1, 12, groups=groups).splits
+    splits = draw(ranks, 1, 0.1, per_class=12, groups=groups).splits
     found = [set(groups[index]) for index in splits.by_name().values()]
     assert len(set.union(*found)) == sum(map(len, found))
     assert len(kept_of(splits)) == 36
+
+
+@pytest.mark.parametrize("fewest", [100, 1000, np.inf])
+def test_the_test_split_depends_neither_on_the_limit_nor_on_a_cross_validation(fewest):
+    dataset = dataset_of(samples([80, 90, 60]))
+    usual = draw_splits(dataset, 3).splits.test
+    for limit in (1, 5, 20, 50, None):
+        splits = draw_splits(dataset, 3, 0.1, fewest, limit).splits
+        assert splits.test.tolist() == usual.tolist()
+        # the samples that are kept count, not all that the data set has
+        assert (len(splits.validation) == 0) == (len(kept_of(splits)) < fewest)

@@ -21,7 +21,7 @@ MOMENTS = [
     {"target": f"{SAVING}:publish_folder", "when": "after"},
     {"target": f"{TRAINER}._validate"},
     {"target": "layline.model.model_file:save_file", "when": "half"},
-    {"target": "layline.model.model:OrdinalModel.save", "when": "after"},
+    {"target": f"{SAVING}:save_model", "when": "after"},
     {"target": "numpy:savez"},
     {"target": "layline.training.run_folder:write_text", "number": 2},
     {"target": "layline.training.run_folder:write_text", "number": 2, "when": "after"},

@@ -121,17 +121,19 @@ def draw_splits(
         raise UserError("The data have no training split.")
     missing = [name for name in ("validation", "test") if len(getattr(splits, name)) == 0]
     shares = {name: dataset.shares[name] for name in missing}
-    labelled = len(dataset.ranks) - len(splits.test)
+    labelled = len(pool) + len(splits.validation) + len(splits.calibration)
     labelled -= round(shares.get("test", 0.0) * len(pool))
     whole = labelled < fewest and ("validation" in missing or math.isinf(fewest))
-    if whole:
-        shares.pop("validation", None)
-        pool = np.union1d(pool, np.union1d(splits.validation, splits.calibration))
-        splits = Splits(train=pool, test=splits.test)
+    if whole and "test" not in missing:
+        shares = {}  # few samples may not suffice for a validation split
     drawn = {}
     if shares:
         drawn = _divide(dataset.ranks[pool], shares, seed, groups_of(dataset, pool))
         splits = replace(splits, **{name: pool[index] for name, index in drawn.items()})
+    if whole:  # the test split is the same with and without a cross-validation
+        train = np.concatenate([splits.train, splits.validation, splits.calibration])
+        splits = Splits(train=np.sort(train), test=splits.test)
+        shares.pop("validation", None)
     if not prescribed:
         kept = "" if dataset.groups is None else ", groups kept together"
         notes.append(f"The split is random with seed {seed}, stratified by class{kept}.")

@@ -17,15 +17,13 @@ def gap_class(num_classes: int) -> int:
     return num_classes // 2
 
 
-def stress_labels(dataset: Dataset, stress: Stress, seed: int) -> Dataset:
+def stress_labels(dataset: Dataset, stress: Literal["noise", "gap"], seed: int) -> Dataset:
     """Change the labels outside the test split, after the splits were drawn.
 
     ``noise`` moves a fifth of the labels by one rank, up or down at random; at the ends of the
     scale the only way is inwards. ``gap`` removes the samples of a middle class, which stays in the
     scale. After both, a class may lack training samples.
     """
-    if stress == "none":
-        return dataset
     splits, ranks, top = dataset.splits, dataset.ranks.copy(), len(dataset.classes) - 1
     others = {name: index for name, index in splits.by_name().items() if name != "test"}
     if stress == "noise":

@@ -117,7 +117,8 @@ def read_data(
     if not whole:
         seed = options.partition
         dataset = data.draw_splits(dataset, seed, options.calibration, fewest, options.per_class)
-        dataset = data.stress_labels(dataset, options.stress, seed)
+        if options.stress != "none":
+            dataset = data.stress_labels(dataset, options.stress, seed)
     for note in (*dataset.notes, "Classes, lowest first: " + " < ".join(dataset.classes)):
         log(note)
     if not whole:

@@ -249,8 +249,6 @@ class Grid(Section):
             check_known("decodings", decoding, DECODINGS)
         if self.reference is not None:
             check_known("reference", self.reference, names)
-        for name in self.highlight:
-            check_known("highlight", name, names)
         lists: dict[str, list[Any]] = {"data": [each.name for each in self.data], "methods": names}
         axes = ("seeds", "recipes", "backbones", "decodings", "stress", "highlight")
         lists |= {key: getattr(self, key) for key in axes}

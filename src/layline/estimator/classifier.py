@@ -151,7 +151,7 @@ class OrdinalClassifier(
         recipe: str = "modern",
         epochs: int | None = None,
         batch_size: int | None = None,
-        learning_rate: float = 3e-3,
+        learning_rate: float = 4e-3,
         head_learning_rate: float | None = None,
         weight_decay: float = 1e-2,
         decode: Decode = "median",

@@ -84,17 +84,17 @@ def default_head_rate(method: HeadSpec, recipe: str) -> float:
 
 def choose_batch_size(count: int) -> int:
     """Choose the batch size of cheap steps by the number of training samples: 16 to 256."""
-    return min(max(1 << round(math.log2(max(count / 12, 1))), 16), 256)
+    return min(max(1 << round(math.log2(max(count / 8, 1))), 16), 256)
 
 
 def choose_epochs(count: int, batch_size: int, cheap: bool) -> int:
-    """Choose a number of epochs with at least 200 cheap steps, or 500 others.
+    """Choose a number of epochs with at least 100 cheap steps, or 500 others.
 
     Cheap steps are those of a table or of frozen features.
     """
     per_epoch = math.ceil(count / batch_size)
     if cheap:
-        return max(math.ceil(200 / per_epoch), 16)
+        return max(math.ceil(100 / per_epoch), 20)
     return min(max(math.ceil(500 / per_epoch), 30), 150)
 
 

@@ -73,6 +73,7 @@ class MLP(TableBackbone):
         bins: Largest number of bins of a column; 0 for no encoding.
         encoded: The columns that are encoded; by default those with more than two values in
             :meth:`fit_scale`.
+        linear: Whether the last layer also sees the columns themselves.
     """
 
     name = "mlp"
@@ -87,6 +88,7 @@ class MLP(TableBackbone):
         dropout: float = 0.2,
         bins: int = 16,
         encoded: Sequence[int] = (),
+        linear: bool = True,
     ) -> None:
         super().__init__()
         if not isinstance(hidden, Sequence):
@@ -99,6 +101,11 @@ class MLP(TableBackbone):
             check_integer("hidden", width, 1, "it is the width of a layer", most=10_000)
         self.register_buffer("mean", torch.zeros(in_features, dtype=torch.float64))
         self.register_buffer("scale", torch.ones(in_features, dtype=torch.float64))
+        self.bins = bins if hidden else 0
+        self.encoding: PiecewiseLinear | None
+        self.register_module("encoding", None)
+        if encoded:
+            self.encoding = PiecewiseLinear(encoded, self.bins, hidden[0])
         layers: list[nn.Module] = []
         for before, after in pairwise([in_features, *hidden]):
             # dropout in front of every layer except the first
@@ -106,17 +113,17 @@ class MLP(TableBackbone):
         self.hidden = nn.Sequential(*layers)
         width = [in_features, *hidden][-1]
         check_dropout("dropout", dropout)
-        self.dropout = dropout
-        self.last = make_last_layer(width + in_features if hidden else width, dim)
-        self.bins = bins if hidden else 0
-        self.encoding = PiecewiseLinear(encoded, self.bins, [*hidden, 0][0])
+        self.dropout = nn.Dropout(dropout)
+        self.linear = linear and bool(hidden)
+        self.last = make_last_layer(width + self.linear * in_features, dim)
 
     @property
     def options(self) -> dict[str, Any]:
         """The options for ``create(name, dim, **options)`` that rebuild it, as plain JSON."""
         hidden = [layer.out_features for layer in self.hidden if isinstance(layer, nn.Linear)]
-        columns = {"in_features": len(self.mean), "encoded": self.encoding.columns.tolist()}
-        return {**columns, "hidden": hidden, "bins": self.bins, "dropout": self.dropout}
+        encoded = [] if self.encoding is None else self.encoding.columns.tolist()
+        columns = {"in_features": len(self.mean), "encoded": encoded, "bins": self.bins}
+        return {**columns, "hidden": hidden, "dropout": self.dropout.p, "linear": self.linear}
 
     @torch.no_grad()
     def fit_scale(
@@ -133,25 +140,29 @@ class MLP(TableBackbone):
             if self.bins:
                 edges += _find_edges((block.double() - mean) / scale, self.bins, sample_weight)
         self.mean, self.scale = torch.cat(means), torch.cat(scales)
-        encoded = [column for column, own in enumerate(edges) if len(own) > 2]
-        width = len(self.encoding.weight)
-        self.encoding = PiecewiseLinear(encoded, self.bins, width).to(self.encoding.weight)
-        for place, column in enumerate(encoded):
-            left, right = edges[column][:-1], edges[column][1:]
-            self.encoding.left[place, : len(left)] = left
-            self.encoding.slope[place, : len(left)] = 1 / (right - left)
+        self.encoding = None
+        if encoded := [column for column, own in enumerate(edges) if len(own) > 2]:
+            first = self.hidden[0]
+            assert isinstance(first, nn.Linear)
+            encoding = PiecewiseLinear(encoded, self.bins, first.out_features)
+            for place, column in enumerate(encoded):
+                left, right = edges[column][:-1], edges[column][1:]
+                encoding.left[place, : len(left)] = left
+                encoding.slope[place, : len(left)] = 1 / (right - left)
+            self.encoding = encoding.to(first.weight)
         return self
 
     def body(self, x: Float[Tensor, "n columns"]) -> Float[Tensor, "n width"]:
-        """Standardize the columns, and append them to the last hidden units."""
+        """Standardize the columns, and compute the last hidden units followed by the columns."""
         standard = ((x - self.mean) / self.scale).to(next(self.parameters()).dtype)
         if len(self.hidden) == 0:
             return standard
         first = self.hidden[0](standard)
-        if len(self.encoding.columns):
+        if self.encoding is not None:
             first = first + self.encoding(standard)
         hidden = self.hidden[1:](first)
-        return torch.cat([F.dropout(hidden, self.dropout, self.training), standard], dim=1)
+        hidden = self.dropout(hidden)
+        return torch.cat([hidden, standard], dim=1) if self.linear else hidden
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Move or cast the module, but never cast the statistics, which would lose digits."""

@@ -36,7 +36,9 @@ _CHOSEN = {
     "freeze": "if time is short",
     "backbone_lr": "chosen by backbone",
     "head_lr": "chosen by method",
-    "epochs": "at most 30",
+    "epochs": "chosen by number of samples",
+    "batch_size": "chosen by number of samples",
+    "folds": "5 for small data",
 }
 
 
@@ -131,13 +133,13 @@ def _make_option(setting: "Setting") -> inspect.Parameter:
 
 def _describe_default(setting: "Setting") -> str:
     """Describe the default of a setting in the recipe modern."""
-    from layline.training.config import setting_at
+    from layline.training.config import flatten
     from layline.training.recipes import RECIPES
 
     if setting.name in _CHOSEN:
         return _CHOSEN[setting.name]
-    own = setting_at(RECIPES["modern"].settings, setting.path)
-    value = setting.default if own is None else own
+    own = flatten(RECIPES["modern"].settings)
+    value = own.get(setting.path, setting.default)
     if isinstance(value, bool):
         return "on" if value else "off"
     return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

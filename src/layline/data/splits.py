@@ -189,12 +189,13 @@ def assign_folds(
     _, class_of = np.unique(ranks, return_inverse=True)
     table = _count_table(group_of, class_of, class_of.max() + 1)
     alone = (table > 0).sum(axis=0) == 1  # classes that a single group has
-    free = ~(table[:, alone] > 0).any(axis=1)
+    free = np.flatnonzero(~(table[:, alone] > 0).any(axis=1))
     fold_of_group = np.full(len(table), -1)
-    folds = min(folds, int(free.sum()))
-    if folds >= 2:
-        targets = np.tile(table[free].sum(axis=0) / folds, (folds, 1)).clip(min=1e-9)
-        fold_of_group[free] = _place_groups(table[free], targets, {}, rng, keep_first=False)
+    if len(free) > 1:
+        own = table[free]
+        # groups of the same main class are dealt to the folds in turn, large ones first
+        order = np.lexsort((rng.random(len(free)), -own.sum(axis=1), own.argmax(axis=1)))
+        fold_of_group[free[order]] = np.arange(len(free)) % folds
     fold_of: Indices = fold_of_group[group_of]
     return fold_of
 
@@ -316,16 +317,9 @@ def _count_table(group_of: Indices, class_of: Indices, num_classes: int) -> Coun
 
 
 def _place_groups(
-    table: Counts,
-    targets: Counts,
-    pinned: dict[int, int],
-    rng: np.random.Generator,
-    keep_first: bool = True,
+    table: Counts, targets: Counts, pinned: dict[int, int], rng: np.random.Generator
 ) -> Indices:
-    """Choose the split of each group, with some of them fixed beforehand.
-
-    With ``keep_first`` the first split, which is for training, has every class.
-    """
+    """Choose the split of each group, with some of them fixed beforehand."""
     weight = (table**2 / targets.sum(axis=0)).sum(axis=1)
     # large groups rather first; without the jitter the same ones would always be together
     order = np.argsort(-weight * rng.uniform(0.25, 1, len(weight)))
@@ -337,7 +331,7 @@ def _place_groups(
         row = table[group]
         if group in pinned:
             split = pinned[group]
-        elif keep_first and (present[group] & (holders == 1) & (filled[0] == 0)).any():
+        elif (present[group] & (holders == 1) & (filled[0] == 0)).any():
             split = 0  # no other group can bring this class into training
         else:
             split = int(np.argmin((row * (row + 2 * (filled - targets)) / targets).sum(axis=1)))

@@ -364,13 +364,13 @@ class OrdinalClassifier(
             if len(data.validation):
                 validation = data.validation.to_split(data.class_factors)
             processes, unseen = Processes(device), None
-            if data.fold_of is not None and not resume:
-                unseen = predict_out_of_fold(
-                    network, train, data.fold_of, replace(options, seed=seed), processes
-                )
-            options = replace(options, generator=torch.Generator().manual_seed(seed))
+            initial = copy.deepcopy(network)
+            generator = torch.Generator().manual_seed(seed)
+            options = replace(options, seed=seed, generator=generator)
             state = Trainer(network, train, validation, options, processes, [best]).fit()
             network.load_state_dict(best.weights)
+            if data.fold_of is not None and not resume:
+                unseen = predict_out_of_fold(initial, train, data.fold_of, options, processes)
         self.n_iter_ = len(state.history)
         self.best_epoch_ = past + (state.best_epoch or self.n_iter_)
         records = [{**record, "epoch": past + record["epoch"]} for record in state.history]
@@ -406,7 +406,7 @@ class OrdinalClassifier(
 
     def _calibrate(self, data: FitData, unseen: Outcomes | None) -> None:
         """Fit the temperature to the validation samples, and the ranges to the others."""
-        if unseen is not None:
+        if unseen is not None and len(unseen[1]):
             self.calibration_ = Calibration.fit(unseen if self.recipe == "modern" else None, unseen)
         if data.fold_of is not None:  # a warm start keeps the calibration
             return

@@ -130,6 +130,9 @@ def _convert_format_3(values: dict[str, Any]) -> dict[str, Any]:
     renamed = {"features": "backbone", "features_options": "backbone_options"}
     removed = ("kind", "blake2b", "plugins")
     kept = {renamed.get(k, k): value for k, value in values.items() if k not in removed}
+    if kept.get("backbone") == "mlp":  # it had only hidden layers
+        plain = {"bins": 0, "dropout": 0.0, "linear": False}
+        kept["backbone_options"] = plain | kept["backbone_options"]
     return kept | {"inputs": {"kind": values["kind"], **values["inputs"]}}
 
 

@@ -254,7 +254,8 @@ def _facts(run: RunRecord) -> list[tuple[str, str]]:
         own = "trained on" if environment["own_data"] else "not trained on"
         facts["Model"] = f"best of {environment['run']}, {own} these data"
     else:
-        facts["Epochs"] = f"{len(run.history)} trained, {_selection(run)}"
+        selected = f"epoch {run.numbers['epoch']} selected, {_selection(run)}"
+        facts["Epochs"] = f"{len(run.history)} trained, {selected}"
         if run.config.training.folds:
             facts["Calibration"] = f"cross-validation with {run.config.training.folds} folds"
     facts["Decoding"] = str(run.numbers["decode"])
@@ -268,15 +269,15 @@ def _facts(run: RunRecord) -> list[tuple[str, str]]:
 
 
 def _selection(run: RunRecord) -> str:
-    """Describe which epoch was selected, and by which criterion."""
+    """Describe by which criterion the epoch was selected."""
     training = run.config.training
     if training.folds:
-        return "the last one is used"
+        return "the last one"
     metric = METRICS[training.metric]
     best = "highest" if metric.higher_is_better else "lowest"
     label = metric.label if metric.label.isupper() else metric.label.lower()
     ties = "the first of equal ones" if training.ties == "first" else "then the lowest loss"
-    return f"epoch {run.numbers['epoch']} selected, with the {best} validation {label} ({ties})"
+    return f"the one with the {best} validation {label} ({ties})"
 
 
 def _figures(run: RunRecord) -> dict[str, Any]:

@@ -115,11 +115,6 @@ def evaluate(
     facts: dict[str, Any] = {}
     moved = None if root is None or options else _read_moved_data(folder, config, model, root)
     is_own = root is None or moved is not None
-    if root is None and config.training.folds:
-        raise UserError(
-            "A cross-validation calibrated this run. Give the path of other labelled data to "
-            "calibrate it with them."
-        )
     if root is None:
         dataset = _read_own_data(folder, config, model, log)
     elif moved is not None:

@@ -45,7 +45,10 @@ class Recipe:
     situations: Mapping[str, Tree] = field(default_factory=dict)
 
 
-_AFTER_FROZEN: Tree = {"backbone": {"options": {"hidden": 512, "dropout": 0.5}}}
+_AFTER_FROZEN: Tree = {
+    "backbone": {"options": {"hidden": 256, "dropout": 0.5}},
+    "training": {"learning_rate": 2e-3},
+}
 # the center 224 of 256 pixels; small images are not cropped
 _CROP: Tree = {key: {"data": {"crop": 0.875}} for key in ("scratch", "pretrained", "frozen")}
 RECIPES: dict[str, Recipe] = {

@@ -270,7 +270,9 @@ def train_run(
         else:
             with one_thread(cheap):
                 held_out = unseen = _cross_validate(run, initial, train, callbacks[:1])
-        facts = {"epoch": best_epoch, "validation": _calibrate(run, held_out, unseen, folder)}
+        facts: dict[str, Any] = {"epoch": best_epoch}
+        if measured := _calibrate(run, held_out, unseen, folder):
+            facts["validation"] = measured
         return _test(run, network, splits["test"], folder, facts)
 
 
@@ -361,9 +363,7 @@ def _cross_validate(
     if processes.count == 1 and run.processes.accelerator.mixed_precision == "no":
         processes = Processes(processes.device)  # without the overhead of accelerate
     with run.log.progress(f"Cross-validation with {folds} folds", folds) as progress:
-        return predict_out_of_fold(
-            initial, train, fold_of, options, processes, callbacks, progress
-        )
+        return predict_out_of_fold(initial, train, fold_of, options, processes, callbacks, progress)
 
 
 def _calibrate(
@@ -372,12 +372,16 @@ def _calibrate(
     """Calibrate the model, save it, and measure the held-out predictions."""
     config, model, processes = run.config, run.model, run.processes
     log_probs, ranks = held_out
-    calibration = Calibration.fit(held_out if config.training.calibrate else None, unseen)
+    calibration = Calibration()
+    if len(ranks):
+        calibration = Calibration.fit(held_out if config.training.calibrate else None, unseen)
     model.description = replace(model.description, calibration=calibration)
     processes.accelerator.wait_for_everyone()
     if processes.is_main:
         model.save(folder.best)
     processes.accelerator.wait_for_everyone()
+    if not len(ranks):  # no class has samples for two folds
+        return {}
     proba = probabilities(apply_temperature(log_probs, calibration.temperature)).numpy()
     predicted = decide(torch.from_numpy(proba), config.training.decoding)
     return {

@@ -270,7 +270,7 @@ def test_folds_with_many_groups_are_nearly_equal():
     fold_of = assign_folds(ranks, 5, 0, groups)
     for fold in range(5):
         shares = np.bincount(ranks[fold_of == fold], minlength=4) / np.bincount(ranks)
-        np.testing.assert_allclose(shares, 0.2, atol=0.03)
+        np.testing.assert_allclose(shares, 0.2, atol=0.06)
 
 
 def test_what_a_class_needs_for_training_is_in_no_fold():

@@ -164,6 +164,11 @@ class MLP(TableBackbone):
         hidden = self.dropout(hidden)
         return torch.cat([hidden, standard], dim=1) if self.linear else hidden
 
+    def _groups(self, coarse: bool) -> Iterable[list[nn.Parameter]]:
+        """Return the parameters by layer; the encoding belongs to the first one."""
+        groups = list(super()._groups(coarse))
+        return groups if self.encoding is None else [groups[0] + groups[1], *groups[2:]]
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Move or cast the module, but never cast the statistics, which would lose digits."""
         mean, scale = self.mean, self.scale

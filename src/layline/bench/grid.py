@@ -249,6 +249,8 @@ class Grid(Section):
             check_known("decodings", decoding, DECODINGS)
         if self.reference is not None:
             check_known("reference", self.reference, names)
+        for name in self.highlight:
+            check_known("highlight", name, names)
         lists: dict[str, list[Any]] = {"data": [each.name for each in self.data], "methods": names}
         axes = ("seeds", "recipes", "backbones", "decodings", "stress", "highlight")
         lists |= {key: getattr(self, key) for key in axes}
@@ -339,6 +341,7 @@ def read_grid(
             entry["root"] = str(data_folder / entry["root"])
     if given and "methods" in given:
         tree.pop("baselines", None)
+        tree.pop("highlight", None)
     tree |= given or {}
     entries = tree.get("data", [])
     if given and "labels" in given:

@@ -4,7 +4,7 @@
 photographs that come with Layline, prints what both are worth and draws a picture. On two cores it
 takes about a minute. A finished run in the folder `demo` is not trained again.
 
-![the test images around the arc, and six with their range](../docs/images/demo.png)
+![the test images around the semicircle, and six with their range](../docs/images/demo.png)
 """
 
 from pathlib import Path
@@ -22,12 +22,12 @@ matplotlib.use("Agg")  # write the picture to a file, open no window
 import matplotlib.pyplot as plt
 
 # ## Training
-# Both methods use the default recipe with fewer epochs. `layline train photo-quality --method arc
-# --epochs 20 --out demo/arc` does the same.
+# Both methods use the default recipe with fewer epochs. `layline train photo-quality --method
+# committee --epochs 20 --out demo/committee` does the same.
 
 OUT = Path("demo")
 runs = {}
-for method in ("arc", "classification"):
+for method in ("committee", "classification"):
     folder = OUT / method
     if not (folder / "test.json").exists():
         resume = {"resume": folder} if (folder / "config.toml").exists() else {"out": folder}
@@ -61,28 +61,29 @@ for method, run in runs.items():
 # ## Some images
 # The first test image of each grade.
 
-classes = list(runs["arc"].model.classes)
-predictions = pd.read_csv(OUT / "arc" / "predictions.csv")
+classes = list(runs["committee"].model.classes)
+predictions = pd.read_csv(OUT / "committee" / "predictions.csv")
 first = predictions.drop_duplicates("true").set_index("true").loc[classes].reset_index()
 print(first[["path", "true", "predicted", "low", "high", "confidence"]].to_string(index=False))
 
 # Images that a person should check: the model contradicts the label, or is least certain.
 
-review = pd.read_json(OUT / "arc" / "review.json")
+review = pd.read_json(OUT / "committee" / "review.json")
 print(review.groupby("reason").head(2)[["reason", "name", "true", "predicted"]].to_string())
 
 # ## The picture
-# On the left the test images in the plane of the semicircle that `arc` learns. The direction from
-# the center decides about the grade, so the proxies are drawn at the rim.
+# On the left the test images in the plane of the semicircle of `hard-semicircular`, a member of the
+# committee. The direction from the center decides about its grade, so the proxies are drawn at the
+# rim.
 
 figure, (left, right) = plt.subplots(
     1, 2, figsize=(11.2, 5), width_ratios=[1.15, 1], layout="constrained"
 )
-layout = np.load(OUT / "arc" / "layouts" / "test.npz")
+layout = np.load(OUT / "committee" / "layouts" / "test.npz")
 rim = np.quantile(np.linalg.norm(layout["points"], axis=1), 0.9)
 draw_plane(left, layout["points"], layout["ranks"], rim * layout["proxies"], len(classes))
-left.set_title("The test images in the plane of the arc")
-left.set_xlabel("Color: the true grade. Direction from the center: the predicted grade.")
+left.set_title("The test images in the plane of the semicircle")
+left.set_xlabel("Color: the true grade. Direction from the center: the grade by the semicircle.")
 
 # On the right the first test image of each grade, with the range as a bar, the predicted grade as
 # a dot and the true grade as a square.
@@ -106,6 +107,6 @@ right.spines[["top", "right", "left"]].set_visible(False)
 right.set_title("Range at 90 % (gray), prediction (●) and truth (□)")
 figure.savefig(OUT / "demo.png", dpi=110)
 
-print(f"{runs['arc'].report}: the report of the default method")
+print(f"{runs['committee'].report}: the report of the default method")
 print(f"{OUT / 'demo.png'}: the picture")
 print("Next: layline train PHOTOS, where PHOTOS has a folder of images for each grade")

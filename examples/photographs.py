@@ -44,8 +44,8 @@ for rank, grade in enumerate(GRADES):
 # One call reads and checks the images, splits them, trains, keeps the epoch with the lowest
 # validation error and tests it once. Layline knows the order of these grades; for other names, pass
 # it as `classes=`. A small network and few epochs keep this page quick. Without `backbone` and
-# `epochs`, Layline uses a pretrained network and as many epochs as fit into ten minutes. A fifth of
-# the training images is held out for the ranges below.
+# `epochs`, Layline uses a pretrained network and chooses the number of epochs. A fifth of the
+# training images is held out for the ranges below.
 
 run = layline.train(
     place / "photos",

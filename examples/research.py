@@ -44,7 +44,7 @@ wine.to_csv(place / "wine.csv", index=False)
 # also be a file with settings for each data set: `--grid grid.toml`.
 
 GRID = (
-    "bench diabetes.csv wine.csv --label grade --methods arc,coral,classification "
+    "bench diabetes.csv wine.csv --label grade --methods committee,coral,classification "
     "--seeds 2 --decode median --set training.epochs=10 --jobs 1 --out results"
 )
 command(GRID)

@@ -147,10 +147,12 @@ def files(small_train, tmp_path, monkeypatch):
     for name in ("first", "second"):
         images = rng.integers(0, 255, (60, 16, 16, 3), dtype=np.uint8)
         np.savez(f"{name}.npz", images=images, labels=np.arange(60) % 3)
-    for name in ("photos-arc", "cars-arc"):
+    for name in ("photos-committee", "cars-committee"):
         small_train("photos", out=f"runs/{name}", calibration=0.25)
-    small_train("first.npz", out="runs/first-arc")
-    layline.evaluate("runs/first-arc", root="second.npz", part="test", out="runs/first-on-second")
+    small_train("first.npz", out="runs/first-committee")
+    layline.evaluate(
+        "runs/first-committee", root="second.npz", part="test", out="runs/first-on-second"
+    )
 
 
 @pytest.mark.slow

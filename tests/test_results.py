@@ -66,13 +66,6 @@ def test_the_tables_of_the_benchmark_are_in_its_pages(monkeypatch):
 @pytest.mark.parametrize(
     ("page", "names"),
     [
-        (
-            "recipes",
-            [
-                *("recipe_tables", "rank_table", "repeated_table"),
-                *("ablation_table", "class_weight_table"),
-            ],
-        ),
         ("certainty", ["coverage_table", "set_table"]),
     ],
 )

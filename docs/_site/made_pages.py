@@ -26,8 +26,8 @@ PICTURES = ROOT / "docs" / "images" / "gallery"
 # Pages of the gallery: the commands, which docs/gallery.md shows, and the file that they leave.
 GALLERY = {
     "run": (
-        "layline train photo-quality --backbone convnet --epochs 12 --out arc",
-        "arc/report.html",
+        "layline train photo-quality --backbone convnet --epochs 12 --out committee",
+        "committee/report.html",
     ),
     "table": (
         "layline train table --root diabetes.csv --label grade --out table",
@@ -36,12 +36,12 @@ GALLERY = {
     "comparison": (
         "layline train photo-quality --backbone convnet --epochs 12 \\\n"
         "    --method classification --out classification\n"
-        "layline compare arc classification --out comparison.html",
+        "layline compare committee classification --out comparison.html",
         "comparison.html",
     ),
     "grid": (
         "layline bench diabetes.csv wine.csv --label grade --seeds 3 --set training.epochs=15 \\\n"
-        "    --methods arc,hard-linear,soft-poisson,coral,classification --out grid",
+        "    --methods committee,hard-linear,soft-poisson,coral,classification --out grid",
         "grid/report.html",
     ),
 }

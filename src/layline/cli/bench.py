@@ -135,7 +135,7 @@ def bench(
         "recipes": _split(recipe),
         "backbones": _split(backbone),
         "decodings": _split(decode),
-        "labels": [int(n) if n.isdecimal() else n for n in _split(labels)],
+        "labels": _labels(labels),
         "reference": reference,
         "highlight": _split(highlight),
         "baselines": baseline or [],
@@ -203,6 +203,16 @@ def _list_cells(cells: "Sequence[Cell]", grid: "Grid") -> None:
 
 def _split(text: str | None) -> list[str]:
     return [name.strip() for name in text.split(",")] if text else []
+
+
+def _labels(text: str | None) -> list[int | str]:
+    """Read numbers of labels per class; ``all`` is one of them."""
+    for word in _split(text):
+        if word != "all" and not (word.isdecimal() and int(word) > 0):
+            raise UserError(
+                f"--labels takes numbers above 0 and all, such as 5,20,all; got {word}."
+            )
+    return [word if word == "all" else int(word) for word in _split(text)]
 
 
 def _seeds(option: str, text: str | None) -> list[int] | None:

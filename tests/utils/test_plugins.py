@@ -232,6 +232,15 @@ def test_a_hostile_file_imports_nothing_and_a_huge_one_is_refused(run, mine, tmp
         layline.load(huge, plugins=[mine])
 
 
+def test_entry_points_may_be_found_by_the_backport_of_importlib_metadata(install):
+    import importlib_metadata  # dask imports it; it then finds the entry points
+
+    install(own="bought = mine:Mine")
+    (point,) = registry._entry_points("layline.heads")
+    assert isinstance(point, importlib_metadata.EntryPoint)
+    assert heads.create("bought", 3, 4).num_classes == 3
+
+
 def test_an_installed_plug_in_need_not_be_named(install, tmp_path, ratings):
     install(own="bought = mine:Mine")
     assert "bought" in heads.names()

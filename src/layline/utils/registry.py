@@ -170,7 +170,8 @@ class Registry(Mapping[str, T]):
         """Make an entry from what a plug-in offers under a name."""
         if name in self.builtin:
             raise PluginError(f"{plugin} offers {name!r}, a built-in name. Choose another.")
-        if isinstance(offer, EntryPoint):
+        # an entry point, whose class depends on which library found it
+        if not callable(offer) and hasattr(offer, "load"):
             with _report_failure(f"{name} of {plugin}"):
                 offer = offer.load()
         try:

@@ -228,9 +228,10 @@ def test_a_stopped_bench_leaves_no_process_and_is_resumed(
         assert "layline/bench" not in log  # no traceback of ours; loky's tracker may print one
     wait_for(lambda: not family(mark))
     for cell in tmp_path.glob("out/cells/[!.]*"):
-        if not (cell / "outcome.json").exists():
+        epochs = len((cell / "history.jsonl").read_text().splitlines())
+        # a run that was stopped between its last epoch and its result is repeated
+        if not (cell / "outcome.json").exists() and epochs < 60:
             state = max((cell / "state").glob("epoch-*"))  # every epoch is saved
-            epochs = len((cell / "history.jsonl").read_text().splitlines())
             assert state.name.startswith(f"epoch-{epochs + 1:05}-")
     again = bench(*grid)
     assert again.code == 0, again.err

@@ -17,8 +17,8 @@ scikit-learn's ``HistGradientBoostingClassifier(learning_rate=…)`` is taken as
 
 What is from a library's documentation is named with its page; all else is our reading. For all
 networks that is: columns standardised by the rows that are trained on, the body that our own
-methods have (see :func:`body_widths`) with ReLU and no dropout, shuffled batches of which the last
-may be smaller, epochs and batch size as the grid says. Where a documentation chooses the epoch on
+methods had in the second edition (see :func:`body_widths`) with ReLU and no dropout, shuffled
+batches of which the last may be smaller, epochs and batch size as the grid says. Where a documentation chooses the epoch on
 samples of its own, a share ``validation`` of the training part is kept for that, stratified; the
 validation part of the bench is not seen. One thread computes, and ``random_state`` decides
 everything.
@@ -63,11 +63,10 @@ _FROZEN = 500  # tables have fewer columns, frozen features have more
 
 
 def body_widths(columns: int, hidden: Sequence[int] | None = None) -> tuple[int, ...]:
-    """Give the widths of the hidden layers, if nobody says as our own methods have them.
+    """Give the widths of the hidden layers, by default those of our second edition.
 
-    Two of 128 for a table (``layline.backbones.MLP``); one of 512 for frozen features, as in the
-    recipe ``modern``. An estimator is not told which of both it gets: from 500
-    columns on they are taken for frozen features.
+    Two of 128 for a table; one of 512 for frozen features. An estimator is not told which of both
+    it gets: from 500 columns on they are taken for frozen features.
     """
     if hidden is not None:
         return tuple(hidden)

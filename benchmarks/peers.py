@@ -18,9 +18,9 @@ scikit-learn's ``HistGradientBoostingClassifier(learning_rate=…)`` is taken as
 What is from a library's documentation is named with its page; all else is our reading. For all
 networks that is: columns standardised by the rows that are trained on, the body that our own
 methods had in the second edition (see :func:`body_widths`) with ReLU and no dropout, shuffled
-batches of which the last may be smaller, epochs and batch size as the grid says. Where a documentation chooses the epoch on
-samples of its own, a share ``validation`` of the training part is kept for that, stratified; the
-validation part of the bench is not seen. One thread computes, and ``random_state`` decides
+batches of which the last may be smaller, epochs and batch size as the grid says. Where
+a documentation chooses the epoch on samples of its own, a share ``validation`` of the training part
+is kept for that, stratified; the validation part of the bench is not seen. One thread computes, and ``random_state`` decides
 everything.
 """
 

@@ -20,8 +20,8 @@ networks that is: columns standardised by the rows that are trained on, the body
 methods had in the second edition (see :func:`body_widths`) with ReLU and no dropout, shuffled
 batches of which the last may be smaller, epochs and batch size as the grid says. Where
 a documentation chooses the epoch on samples of its own, a share ``validation`` of the training part
-is kept for that, stratified; the validation part of the bench is not seen. One thread computes, and ``random_state`` decides
-everything.
+is kept for that, stratified; the validation part of the bench is not seen. One thread
+computes, and ``random_state`` decides everything.
 """
 
 from abc import ABC, abstractmethod

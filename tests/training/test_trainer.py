@@ -369,15 +369,29 @@ def test_a_batch_is_a_power_of_two_from_16_to_256_near_an_eighth_of_all(count):
 
 
 @given(count=st.integers(1, 10**6), batch_size=st.integers(1, 2000))
-def test_cheap_epochs_are_at_least_20_and_no_more_than_100_steps_need(count, batch_size):
-    epochs, per_epoch = choose_epochs(count, batch_size, cheap=True), math.ceil(count / batch_size)
+def test_frozen_features_have_20_epochs_and_more_if_100_steps_need_them(count, batch_size):
+    epochs, per_epoch = choose_epochs(count, batch_size, "features"), math.ceil(count / batch_size)
     assert epochs * per_epoch >= 100
     assert epochs == 20 or (epochs > 20 and (epochs - 1) * per_epoch < 100)
 
 
+@given(count=st.integers(1, 10**6), batch_size=st.integers(1, 256))
+def test_tables_have_20_to_60_epochs_and_at_least_100_steps(count, batch_size):
+    epochs, per_epoch = choose_epochs(count, batch_size, "table"), math.ceil(count / batch_size)
+    assert epochs >= choose_epochs(count, batch_size, "features")
+    assert epochs <= 60 or (epochs - 1) * per_epoch < 100
+    assert epochs * per_epoch <= 5000 or epochs == 20
+
+
+def test_a_table_of_800_rows_has_60_epochs():
+    assert choose_epochs(100, 16, "table") == 25
+    assert choose_epochs(800, 128, "table") == 60
+    assert choose_epochs(50_000, 256, "table") == 25
+
+
 @given(count=st.integers(1, 10**6), batch_size=st.integers(1, 2000))
 def test_expensive_epochs_are_30_to_150_and_500_steps_if_possible(count, batch_size):
-    epochs = choose_epochs(count, batch_size, cheap=False)
+    epochs = choose_epochs(count, batch_size, "images")
     assert 30 <= epochs <= 150
     per_epoch = math.ceil(count / batch_size)
     assert epochs * per_epoch >= 500 or epochs == 150

@@ -36,6 +36,7 @@ from layline.model.model import Network
 from layline.training.cross_validation import Outcomes, predict_out_of_fold
 from layline.training.optim import (
     MODERN,
+    InputKind,
     Options,
     choose_batch_size,
     choose_epochs,
@@ -312,7 +313,8 @@ class OrdinalClassifier(
         else:
             check_integer("batch_size", size, 1)
         if epochs is None:
-            epochs = choose_epochs(count, size, cheap=True) if self.recipe == "modern" else 48
+            kind: InputKind = "table" if _is_table(self.backbone) else "features"
+            epochs = choose_epochs(count, size, kind) if self.recipe == "modern" else 48
         check_integer("epochs", epochs, 1)
         head_rate = self.head_learning_rate
         if head_rate is None:

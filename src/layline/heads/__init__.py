@@ -67,7 +67,7 @@ def _spec(build: type[OrdinalHead], family: str, **more: Any) -> HeadSpec:
 def make_committee(
     num_classes: int,
     dim: int = 512,
-    members: Sequence[str] = ("proportional-odds", "hard-semicircular", "classification"),
+    members: Sequence[str] = ("ranking", "regression", "hard-semicircular", "classification"),
 ) -> Committee:
     """Make a committee of methods with their default options, by name."""
     if isinstance(members, str) or len(members) == 0:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -15,6 +15,8 @@ from layline.heads import HeadSpec
 from layline.heads.base import OrdinalHead
 from layline.metrics import CRITERIA
 from layline.utils.validation import check_above, check_at_least, check_integer, check_known
+
+InputKind = Literal["table", "features", "images"]  # what is trained on; features are frozen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +78,8 @@ MODERN: dict[str, Any] = {
     "ties": "loss",
 }
 
+_MOST_STEPS = 5000  # on a large table, unless it has 20 epochs
+
 
 def default_head_rate(method: HeadSpec, recipe: str) -> float:
     """Return the default learning rate of a head; only the recipe modern has one per method."""
@@ -87,15 +91,17 @@ def choose_batch_size(count: int) -> int:
     return min(max(1 << round(math.log2(max(count / 8, 1))), 16), 256)
 
 
-def choose_epochs(count: int, batch_size: int, cheap: bool) -> int:
-    """Choose a number of epochs with at least 100 cheap steps, or 500 others.
+def choose_epochs(count: int, batch_size: int, kind: InputKind) -> int:
+    """Choose the number of epochs by the number of training samples.
 
-    Cheap steps are those of a table or of frozen features.
+    Tables have 20 to 60 epochs, frozen features 20, and both at least 100 steps. Networks for
+    images have at least 500 steps.
     """
     per_epoch = math.ceil(count / batch_size)
-    if cheap:
-        return max(math.ceil(100 / per_epoch), 20)
-    return min(max(math.ceil(500 / per_epoch), 30), 150)
+    if kind == "images":
+        return min(max(math.ceil(500 / per_epoch), 30), 150)
+    most = _MOST_STEPS // per_epoch if kind == "table" else 20
+    return max(math.ceil(100 / per_epoch), 20, min(20 + count // 20, 60, most))
 
 
 def default_warmup(epochs: int) -> float:

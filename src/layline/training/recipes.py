@@ -28,7 +28,13 @@ from layline.training.config import (
     setting_at,
     validate,
 )
-from layline.training.optim import MODERN, choose_batch_size, choose_epochs, default_head_rate
+from layline.training.optim import (
+    MODERN,
+    InputKind,
+    choose_batch_size,
+    choose_epochs,
+    default_head_rate,
+)
 from layline.utils.files import digest_file
 from layline.utils.registry import load_plugins, resolve_reference
 from layline.utils.validation import UserError, find_known
@@ -195,9 +201,10 @@ def _complete(config: Config, name: str) -> Config:
 def complete_length(config: Config, dataset: Dataset) -> Config:
     """Fill in what follows from the number of samples: epochs, batch size, warm-up, folds."""
     training, count = config.training, len(dataset.splits.train)
-    cheap = config.backbone.freeze or isinstance(dataset.inputs, Rows)
-    size = training.batch_size or (choose_batch_size(count) if cheap else 32)
-    epochs = training.epochs or choose_epochs(count, size, cheap)
+    kind: InputKind = "features" if config.backbone.freeze else "images"
+    kind = "table" if isinstance(dataset.inputs, Rows) else kind
+    size = training.batch_size or (32 if kind == "images" else choose_batch_size(count))
+    epochs = training.epochs or choose_epochs(count, size, kind)
     folds = training.folds
     if folds is None:
         folds = 0 if len(dataset.splits.validation) else FOLDS

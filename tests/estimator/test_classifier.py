@@ -42,7 +42,7 @@ def same(a, b):
 @pytest.mark.parametrize("method", ["hard-linear", "classification"])
 def test_the_fitted_estimator_has_the_documented_attributes(method):
     X, y = samples()
-    model = quick(method, epochs=20).fit(X, y)
+    model = quick(method, epochs=20, patience=None).fit(X, y)
     assert (model.classes_.tolist(), model.n_features_in_) == ([0, 1, 2, 3], 3)
     assert model.transform(X).shape == (120, 8)
     assert hasattr(model, "proxies_") == (method != "classification")

@@ -77,7 +77,7 @@ class OrdinalClassifier(
         recipe: ``"modern"``: learning rates with warm-up and cosine decay, gradient clipping,
             averaged weights, and ties between epochs broken by the loss; ``"paper"``: none of it.
         epochs: Number of passes over the training samples; by default, small data have more.
-        batch_size: Samples per step of AdamW; by default 16 to 256, by the number of samples.
+        batch_size: Samples per step of AdamW; by default 16 to 512, by the number of samples.
         learning_rate: Learning rate of the backbone.
         head_learning_rate: Learning rate of the head; by default 0.01, times the method's
             ``rate_factor`` with the recipe ``"modern"``.
@@ -159,7 +159,7 @@ class OrdinalClassifier(
         folds: int | None = None,
         validation_fraction: float = 0.1,
         calibration_fraction: float | None = None,
-        patience: int | None = 10,
+        patience: int | None = 5,
         class_weight: str | Mapping[Any, float] | None = None,
         device: str | torch.device = "cpu",
         random_state: int | np.random.RandomState | None = None,

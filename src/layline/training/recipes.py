@@ -75,7 +75,7 @@ RECIPES: dict[str, Recipe] = {
             },
         },
         situations={
-            "table": {"training": {"learning_rate": 4e-3}},
+            "table": {"training": {"learning_rate": 4e-3, "patience": 5}},
             "small": {"data": {"augmentation": "flip"}, "training": {"learning_rate": 1e-2}},
             "frozen small": _AFTER_FROZEN,
             "frozen": combine(_AFTER_FROZEN, {"backbone": {"options": {"all_stages": True}}}),

@@ -2,10 +2,10 @@ r"""A committee: several heads on the same features, trained together and averag
 
 .. math:: L = \frac{1}{M} \sum_m L_m(f, y), \qquad P_k(f) = \frac{1}{M} \sum_m P_{mk}(f)
 
-With few labels, a method with few parameters is best: one score with thresholds
-(``proportional-odds``), or proxies on a fixed semicircle (``hard-semicircular``). With many labels
-a linear layer for each class (``classification``) catches up. The average is never far from the
-best of them. docs/decisions/committee.md compares members.
+With few labels, methods that use the order are better: thresholds (``ranking``), a number
+(``regression``), proxies on a fixed semicircle (``hard-semicircular``). With many labels a linear
+layer for each class (``classification``) catches up. The average is never far from the best of
+them. docs/decisions/committee.md compares members.
 """
 
 import math

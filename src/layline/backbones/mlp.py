@@ -33,6 +33,13 @@ from layline.backbones.base import (
 from layline.utils.validation import UserError, check_integer
 
 
+def choose_layers(count: int) -> dict[str, Any]:
+    """Choose the hidden layers and their dropout by the number of training rows."""
+    if count < 1000:
+        return {"hidden": (128,), "dropout": 0.2}
+    return {"hidden": (128, 128) if count < 5000 else (256, 256), "dropout": 0.0}
+
+
 class PiecewiseLinear(nn.Module):
     """Encode columns by bins, and apply a linear layer that starts at zero.
 

@@ -23,6 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from layline import backbones, heads
+from layline.backbones.mlp import choose_layers
 from layline.data.labels import Array
 from layline.data.loaders import mixed_seed
 from layline.data.tables import TableEncoding
@@ -73,7 +74,8 @@ class OrdinalClassifier(
             its order, and other labels are sorted, with a warning if strings have a different or
             unknown order. A label that never occurs in y can be listed.
         head_options: Options of the method, such as ``{"alpha": 2.0}``.
-        hidden: Widths of the hidden layers of a named backbone.
+        hidden: Widths of the hidden layers of a named backbone; by default those of ``"mlp"``
+            depend on the number of samples.
         recipe: ``"modern"``: learning rates with warm-up and cosine decay, gradient clipping,
             averaged weights, and ties between epochs broken by the loss; ``"paper"``: none of it.
         epochs: Number of passes over the training samples; by default, small data have more.
@@ -87,7 +89,7 @@ class OrdinalClassifier(
             ``"mean"`` (lowest squared error), or a (K, K) matrix with the cost of each decision,
             one row for each true class.
         folds: Folds of a cross-validation that calibrates. Nothing is then held out of training,
-            and the last epoch is kept. By default 5 for fewer than 1,000 samples with the recipe
+            and the last epoch is kept. By default 3 for fewer than 1,000 samples with the recipe
             ``"modern"``, otherwise 0, for none.
         validation_fraction: Share of the samples that is held out, without folds. If it is 0, or if
             each class has only one sample, the last epoch is kept.
@@ -383,7 +385,9 @@ class OrdinalClassifier(
         make, x = self.backbone, samples.rows
         backbone: nn.Module
         if isinstance(make, str):
-            options = {} if self.hidden is None else {"hidden": self.hidden}
+            options = choose_layers(len(samples)) if make == backbones.MLP.name else {}
+            if self.hidden is not None:
+                options["hidden"] = self.hidden
             backbone = backbones.create(make, dim=self.dim, in_features=x.shape[1], **options)
         elif isinstance(make, nn.Module):
             backbone = copy.deepcopy(make)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from layline import backbones, data, heads
 from layline.backbones import BACKBONES
 from layline.backbones.base import Backbone, ImageBackbone, TableBackbone
+from layline.backbones.mlp import MLP, choose_layers
 from layline.backbones.weights import load_weights
 from layline.data.array_cache import ArrayCache
 from layline.data.dataset import Dataset, Images, Indices, groups_of
@@ -154,6 +155,8 @@ def build_backbone(config: Config, dataset: Dataset) -> Backbone:
         raise UserError(f"The backbone {name} is for {spec.kind}s, but the data are {has}.")
     if isinstance(inputs, Rows):
         options["in_features"] = inputs.values.shape[1]
+        if name == MLP.name:
+            options = choose_layers(len(dataset.splits.train)) | options
     else:
         known = backbones.options_of(spec)
         wanted = {"size": config.data.size, "crop": config.data.crop}

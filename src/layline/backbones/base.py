@@ -5,7 +5,7 @@ frozen body is computed once, without dropout, and the dropped units change from
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -14,6 +14,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from torch.nn.functional import dropout as drop
 
+from layline.backbones.kernel import KernelLayer, make_kernel_layer
 from layline.utils.devices import autocast_is_on
 from layline.utils.validation import UserError, check_above, check_at_least, check_integer
 
@@ -44,12 +45,25 @@ class HiddenLayer(nn.Sequential):
         self.out = DropoutLinear(hidden, out_features, dropout)
 
 
-LastLayer = nn.Linear | HiddenLayer
+LastLayer = nn.Linear | HiddenLayer | KernelLayer
+KernelOptions = Mapping[str, Any]  # of a KernelLayer
 
 
-def make_last_layer(width: int, dim: int, hidden: int = 0, dropout: float = 0.0) -> LastLayer:
-    """Make the last layer of a backbone, with random weights; ``hidden`` may be 0 for none."""
+def make_last_layer(
+    width: int,
+    dim: int,
+    hidden: int = 0,
+    dropout: float = 0.0,
+    kernel: KernelOptions | None = None,
+) -> LastLayer:
+    """Make the last layer of a backbone.
+
+    ``hidden`` may be 0 for none. With ``kernel`` it is a :class:`KernelLayer` with these options,
+    to be fitted in closed form, otherwise it has random weights.
+    """
     check_integer("dim", dim, 1)
+    if kernel is not None:
+        return make_kernel_layer(width, dim, kernel)
     check_integer("hidden", hidden, 0)
     if hidden:
         return HiddenLayer(width, hidden, dim, dropout)
@@ -58,6 +72,8 @@ def make_last_layer(width: int, dim: int, hidden: int = 0, dropout: float = 0.0)
 
 def last_layer_options(last: LastLayer) -> dict[str, Any]:
     """Return the options that a last layer was made with, without those that were zero."""
+    if isinstance(last, KernelLayer):
+        return {"kernel": last.options}
     hidden = last.hidden.out_features if isinstance(last, HiddenLayer) else 0
     options = {"hidden": hidden, "dropout": getattr(last, "dropout", 0.0)}
     return {name: value for name, value in options.items() if value}
@@ -106,9 +122,15 @@ class Backbone(nn.Module, ABC):
         features: Tensor = self.last(self.body(x))
         return features
 
-    def set_last_layer(self, dim: int, hidden: int = 0, dropout: float = 0.0) -> None:
-        """Replace the last layer, with random weights; see :func:`make_last_layer`."""
-        self.last = make_last_layer(self.width, dim, hidden, dropout)
+    def set_last_layer(
+        self,
+        dim: int,
+        hidden: int = 0,
+        dropout: float = 0.0,
+        kernel: KernelOptions | None = None,
+    ) -> None:
+        """Replace the last layer; see :func:`make_last_layer`."""
+        self.last = make_last_layer(self.width, dim, hidden, dropout, kernel)
 
     def layer_groups(self, coarse: bool = False) -> list[list[nn.Parameter]]:
         """Return the parameters of the body by layer, or by stage if ``coarse``, in their order.

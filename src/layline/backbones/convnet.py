@@ -5,7 +5,7 @@ from typing import Any
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from layline.backbones.base import ImageBackbone, InputSpec, make_last_layer
+from layline.backbones.base import ImageBackbone, InputSpec, KernelOptions, make_last_layer
 from layline.utils.validation import UserError, check_integer
 
 
@@ -22,6 +22,7 @@ class ConvNet(ImageBackbone):
         depth: Number of blocks.
         hidden: Units of a hidden layer before the last Linear; zero for none.
         dropout: Dropout rate in front of each Linear of the last layer.
+        kernel: Options of a :class:`KernelLayer` instead.
         **spec: Fields of :class:`InputSpec`.
     """
 
@@ -35,6 +36,7 @@ class ConvNet(ImageBackbone):
         depth: int = 3,
         hidden: int = 0,
         dropout: float = 0.0,
+        kernel: KernelOptions | None = None,
         **spec: Any,
     ) -> None:
         super().__init__(InputSpec(**spec))
@@ -51,7 +53,7 @@ class ConvNet(ImageBackbone):
             layers += _layer(width, channels * 2**block)
             width = channels * 2**block
         self.layers = nn.Sequential(*layers)
-        self.last = make_last_layer(width, dim, hidden, dropout)
+        self.last = make_last_layer(width, dim, hidden, dropout, kernel)
 
     @property
     def options(self) -> dict[str, Any]:

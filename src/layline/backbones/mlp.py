@@ -26,8 +26,10 @@ from torch.nn import functional as F
 
 from layline.backbones.base import (
     DropoutLinear,
+    KernelOptions,
     TableBackbone,
     check_dropout,
+    last_layer_options,
     make_last_layer,
 )
 from layline.utils.validation import UserError, check_integer
@@ -81,6 +83,7 @@ class MLP(TableBackbone):
         encoded: The columns that are encoded; by default those with more than two values in
             :meth:`fit_scale`.
         linear: Whether the last layer also sees the columns themselves.
+        kernel: Options of a :class:`KernelLayer` as the last layer.
     """
 
     name = "mlp"
@@ -96,6 +99,7 @@ class MLP(TableBackbone):
         bins: int = 16,
         encoded: Sequence[int] = (),
         linear: bool = True,
+        kernel: KernelOptions | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(hidden, Sequence):
@@ -122,7 +126,7 @@ class MLP(TableBackbone):
         check_dropout("dropout", dropout)
         self.dropout = nn.Dropout(dropout)
         self.linear = linear and bool(hidden)
-        self.last = make_last_layer(width + self.linear * in_features, dim)
+        self.last = make_last_layer(width + self.linear * in_features, dim, kernel=kernel)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -130,7 +134,8 @@ class MLP(TableBackbone):
         hidden = [layer.out_features for layer in self.hidden if isinstance(layer, nn.Linear)]
         encoded = [] if self.encoding is None else self.encoding.columns.tolist()
         columns = {"in_features": len(self.mean), "encoded": encoded, "bins": self.bins}
-        return {**columns, "hidden": hidden, "dropout": self.dropout.p, "linear": self.linear}
+        layers = {"hidden": hidden, "dropout": self.dropout.p, "linear": self.linear}
+        return columns | layers | last_layer_options(self.last)
 
     @torch.no_grad()
     def fit_scale(

@@ -13,7 +13,13 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from layline.backbones.base import ImageBackbone, InputSpec, check_dropout, make_last_layer
+from layline.backbones.base import (
+    ImageBackbone,
+    InputSpec,
+    KernelOptions,
+    check_dropout,
+    make_last_layer,
+)
 from layline.utils.validation import UserError, check_integer, require
 
 HUB_PREFIX = "hf-hub:"
@@ -73,6 +79,7 @@ class TimmBackbone(ImageBackbone):
         dropout: Dropout rate in front of each Linear of the last layer, by default ``drop_rate``.
         all_stages: Also give the last layer the average-pooled maps of every stage. The first
             stages see blur and texture, which the output of a frozen body no longer contains.
+        kernel: Options of a :class:`KernelLayer` instead.
         **spec: Fields of :class:`InputSpec`, by default the model's own.
     """
 
@@ -88,6 +95,7 @@ class TimmBackbone(ImageBackbone):
         hidden: int = 0,
         dropout: float | None = None,
         all_stages: bool = False,
+        kernel: KernelOptions | None = None,
         **spec: Any,
     ) -> None:
         check_integer("dim", dim, 1)
@@ -112,15 +120,21 @@ class TimmBackbone(ImageBackbone):
         self.all_stages = all_stages and hasattr(self.network, "forward_intermediates")
         if self.all_stages or self.input.size != own.size:
             width = self._measure_width()
-        self.last = make_last_layer(width, dim, hidden, own_dropout if dropout is None else dropout)
+        rate = own_dropout if dropout is None else dropout
+        self.last = make_last_layer(width, dim, hidden, rate, kernel)
 
     def set_last_layer(
-        self, dim: int, hidden: int = 0, dropout: float = 0.0, all_stages: bool = False
+        self,
+        dim: int,
+        hidden: int = 0,
+        dropout: float = 0.0,
+        kernel: KernelOptions | None = None,
+        all_stages: bool = False,
     ) -> None:
-        """Replace the last layer, with random weights; see the arguments of the class."""
+        """Replace the last layer; see the arguments of the class."""
         self.all_stages = all_stages and hasattr(self.network, "forward_intermediates")
         self._rates["dropout"] = dropout
-        self.last = make_last_layer(self._measure_width(), dim, hidden, dropout)
+        self.last = make_last_layer(self._measure_width(), dim, hidden, dropout, kernel)
 
     @property
     def options(self) -> dict[str, Any]:

@@ -32,9 +32,11 @@ from layline.estimator.inputs import FitData, Rows, Samples, to_tensor
 from layline.evaluation.predictions import EVALUATION_FACTOR, Predictions
 from layline.geometry.decoding import Decode, check_decode
 from layline.heads.base import HasProxies
+from layline.heads.layout_mixture import count_coordinates
 from layline.model.calibration import Calibration, apply_temperature
 from layline.model.model import Network
 from layline.training.cross_validation import Outcomes, predict_out_of_fold
+from layline.training.gaussian_process import MOST_ROWS, fit_closed_form
 from layline.training.optim import (
     MODERN,
     InputKind,
@@ -64,7 +66,9 @@ class OrdinalClassifier(
     Args:
         method: Name of the head, one of ``layline.heads.names()``, or a reference such as
             ``my_package.heads:MyHead``; or a subclass of ``OrdinalHead``, or a function that makes
-            a head from ``num_classes``, ``dim`` and ``head_options``.
+            a head from ``num_classes``, ``dim`` and ``head_options``. ``"auto"`` is
+            ``"layout-mixture"``, fitted in closed form, for at most 500 samples, and
+            ``"committee"`` for more.
         backbone: Name of the backbone, one of ``layline.backbones.names("table")``, or a module
             that maps float32 inputs (n, ...) to (n, dim). A module is copied and trained further. A
             class or a function makes a new module in every fit; it may take ``dim`` and
@@ -78,7 +82,8 @@ class OrdinalClassifier(
             depend on the number of samples.
         recipe: ``"modern"``: learning rates with warm-up and cosine decay, gradient clipping,
             averaged weights, and ties between epochs broken by the loss; ``"paper"``: none of it.
-        epochs: Number of passes over the training samples; by default, small data have more.
+        epochs: Number of passes over the training samples; by default, small data have more. If
+            it is set, or ``hidden``, ``"auto"`` is ``"committee"``.
         batch_size: Samples per step of AdamW; by default 16 to 512, by the number of samples.
         learning_rate: Learning rate of the backbone.
         head_learning_rate: Learning rate of the head; by default 0.01, times the method's
@@ -90,7 +95,8 @@ class OrdinalClassifier(
             one row for each true class.
         folds: Folds of a cross-validation that calibrates. Nothing is then held out of training,
             and the last epoch is kept. By default 3 for fewer than 1,000 samples with the recipe
-            ``"modern"``, otherwise 0, for none.
+            ``"modern"``, otherwise 0, for none. A model that is fitted in closed form predicts
+            each sample without its label instead.
         validation_fraction: Share of the samples that is held out, without folds. If it is 0, or if
             each class has only one sample, the last epoch is kept.
         calibration_fraction: Share of the remaining samples that is used only for the ranges of
@@ -110,6 +116,7 @@ class OrdinalClassifier(
             cross-validation is kept.
 
     Attributes:
+        method_: Name of the head that ``method`` stands for.
         classes_: The labels, lowest first; columns of ``predict_proba`` are in this order.
         backbone_: The trained backbone.
         head_: The trained head.
@@ -142,9 +149,7 @@ class OrdinalClassifier(
 
     def __init__(
         self,
-        method: str | type[heads.OrdinalHead] | Callable[..., heads.OrdinalHead] = (
-            heads.DEFAULT_METHOD
-        ),
+        method: str | type[heads.OrdinalHead] | Callable[..., heads.OrdinalHead] = heads.AUTO,
         backbone: str | nn.Module | Callable[..., nn.Module] = "mlp",
         dim: int = 128,
         *,
@@ -226,7 +231,15 @@ class OrdinalClassifier(
                 self.history_: list[EpochRecord] = []
             data = inputs.read_fit_data(self, X, y, sample_weight, groups, validation, resume)
             self.encoding_ = data.encoding
-            network, unseen = self._train(data, self._make_options(len(data.train)), device, resume)
+            closed = self._takes_closed_form(data.train)
+            method = heads.FEW_LABELS_METHOD if closed else _without_auto(self.method)
+            self.method_, _ = heads.find(method)
+            unseen: Outcomes | None
+            if closed:
+                network, unseen = self._fit_closed_form(data, device)
+            else:
+                options = self._make_options(len(data.train))
+                network, unseen = self._train(data, options, device, resume)
             self._set_fitted(data.classes, network)
             self._calibrate(data, unseen)
         except BaseException:  # an estimator that was fitted before stays as it was
@@ -308,7 +321,7 @@ class OrdinalClassifier(
 
     def _make_options(self, count: int) -> Options:
         """Return the options of the trainer for a number of training samples."""
-        _, method = heads.find(self.method)
+        _, method = heads.find(_without_auto(self.method))
         size, epochs = self.batch_size, self.epochs
         if size is None:
             size = choose_batch_size(count) if self.recipe == "modern" else 32
@@ -381,6 +394,35 @@ class OrdinalClassifier(
         self.history_ = self.history_ + records
         return network.eval(), unseen
 
+    def _takes_closed_form(self, train: Samples) -> bool:
+        """Return whether the model is fitted in closed form: small tables, unless it is trained."""
+        known = isinstance(self.method, str) and self.method in (
+            heads.AUTO,
+            heads.FEW_LABELS_METHOD,
+        )
+        plain = self.backbone == backbones.MLP.name and self.hidden is None and self.epochs is None
+        is_few = len(train) <= MOST_ROWS and isinstance(train.rows, np.ndarray)
+        return bool(known and plain and is_few and self.recipe == "modern")
+
+    def _fit_closed_form(self, data: FitData, device: torch.device) -> tuple[Network, Outcomes]:
+        """Fit a Gaussian process, and predict each training sample without its group."""
+        train, count, options = data.train, len(data.classes), dict(self.head_options or {})
+        dim = count_coordinates(count, **options)
+        head = heads.create(self.method_, count, dim, **options)
+        assert isinstance(head, heads.LayoutMixture)
+        x = train.rows
+        kernel = {"rows": len(x), "widths": list(head.widths)}
+        plain: Any = {"hidden": (), "bins": 0, "dropout": 0.0, "kernel": kernel}
+        backbone = backbones.MLP(x.shape[1], dim, **plain)
+        backbone.fit_scale(inputs.column_blocks(x), torch.from_numpy(train.weight))
+        network = Network(backbone, head).to(device)
+        split = train.to_split(data.class_factors)
+        with one_thread(True):
+            unseen = fit_closed_form(network, split, data.groups)
+        loss = float(torch.nn.functional.nll_loss(*unseen))
+        self.history_, self.n_iter_, self.best_epoch_ = [{"epoch": 1, "train_loss": loss}], 1, 1
+        return network.eval(), unseen
+
     def _build_network(self, samples: Samples, num_classes: int, device: torch.device) -> Network:
         make, x = self.backbone, samples.rows
         backbone: nn.Module
@@ -398,22 +440,24 @@ class OrdinalClassifier(
             backbone.fit_scale(inputs.column_blocks(x), torch.from_numpy(samples.weight))
         else:
             _check_output(backbone, x, self.dim)
-        options = dict(self.head_options or {})
-        head = heads.create(self.method, num_classes=num_classes, dim=self.dim, **options)
+        options, method = dict(self.head_options or {}), _without_auto(self.method)
+        head = heads.create(method, num_classes=num_classes, dim=self.dim, **options)
         return Network(backbone, head.float()).to(device)
 
     def _set_fitted(self, classes: Array, network: Network) -> None:
         self.classes_ = classes
         self.backbone_, self.head_ = network.backbone, network.head
-        self._n_features_out = self.dim
+        self._n_features_out = network.head.dim
         self.__dict__.pop("proxies_", None)  # of an earlier fit with a different method
         if isinstance(self.head_, HasProxies):
             self.proxies_ = self.head_.proxies().detach().cpu().numpy()
 
     def _calibrate(self, data: FitData, unseen: Outcomes | None) -> None:
         """Fit the temperature to the validation samples, and the ranges to the others."""
-        if unseen is not None and len(unseen[1]):
+        held_out = len(data.validation) + len(data.calibration)
+        if unseen is not None and len(unseen[1]) and not held_out:
             self.calibration_ = Calibration.fit(unseen if self.recipe == "modern" else None, unseen)
+            return
         if data.fold_of is not None:  # a warm start keeps the calibration
             return
         self.calibration_ = Calibration()  # none for the predictions below
@@ -461,6 +505,11 @@ class OrdinalClassifier(
             log_probs.append(batch.cpu().numpy())
             ranks.append(head.predict(features, decode, batch).cpu().numpy())
         return np.concatenate(log_probs), np.concatenate(ranks)
+
+
+def _without_auto(method: Any) -> Any:
+    """Return the method that is trained by gradient descent if it is not named."""
+    return heads.DEFAULT_METHOD if isinstance(method, str) and method == heads.AUTO else method
 
 
 def _is_table(backbone: Any) -> bool:

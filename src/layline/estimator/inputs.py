@@ -87,6 +87,7 @@ class FitData:
     calibration: Samples
     encoding: TableEncoding | None
     fold_of: Indices | None = None  # of each training sample, if a cross-validation calibrates
+    groups: list[Any] | None = None  # of the training samples
 
 
 def read_fit_data(
@@ -133,7 +134,8 @@ def read_fit_data(
         held_out = held_out.take(np.flatnonzero(weight))
     train, calibration = samples.take(splits.train), samples.take(splits.calibration)
     fold_of = assign_folds(ranks, folds, estimator._seed, used_groups) if folds else None
-    return FitData(classes, factors, train, held_out, calibration, encoding, fold_of)
+    own = None if used_groups is None else [used_groups[i] for i in splits.train]
+    return FitData(classes, factors, train, held_out, calibration, encoding, fold_of, own)
 
 
 def read_rows(estimator: "OrdinalClassifier", X: ArrayLike) -> Rows:

@@ -77,8 +77,8 @@ def save_estimator(estimator: OrdinalClassifier, path: Path) -> None:
     backbone: Any = estimator.backbone_
     description = ModelDescription(
         backbone=built_from["backbone"],
-        method=built_from["method"],
-        dim=built_from["dim"],
+        method=estimator.method_,
+        dim=estimator.head_.dim,
         classes=_name_classes(labels),
         inputs=inputs,
         backbone_options=backbone.options,
@@ -102,7 +102,6 @@ def load_estimator(cls: type[_E], path: str | Path, device: str | torch.device) 
         parameters = dict(state.parameters)
         if isinstance(parameters.get("class_weight"), list):
             parameters["class_weight"] = dict(parameters["class_weight"])
-        parameters |= {name: getattr(description, name) for name in ("method", "backbone", "dim")}
         estimator = cls(**{**parameters, "device": str(torch.device(device))})
         columns = state.columns or [f"x{place}" for place in range(state.n_features)]
         if len(columns) != state.n_features or not {*inputs.names} <= {*columns}:
@@ -110,6 +109,7 @@ def load_estimator(cls: type[_E], path: str | Path, device: str | torch.device) 
     except (ValueError, TypeError, OverflowError) as error:
         why = first_mistake(error) if isinstance(error, ValidationError) else str(error)
         raise UserError(f"{path} does not describe a valid estimator: {why}") from error
+    estimator.method_ = description.method
     estimator._built_from = {name: getattr(estimator, name) for name in STRUCTURE}
     estimator._seed, estimator.encoding_ = state.seed, inputs
     estimator._set_fitted(labels, model)

@@ -16,6 +16,7 @@ from layline.heads.constrained_proxies import VARIANTS, ConstrainedProxies, Vari
 from layline.heads.cumulative import Coral, Corn, ProportionalOdds, Ranking, StickBreaking
 from layline.heads.gp_dnnor import GPDNNOR
 from layline.heads.label_distribution import Cdw, DldlV2, Emd, MeanVariance, Sord
+from layline.heads.layout_mixture import LayoutMixture, make_layout_mixture
 from layline.heads.metric_learning import ProxyAnchor, SoftTriple
 from layline.heads.pairs import CNNPOR, POE
 from layline.heads.unimodal import Regression, UnimodalBinomial, UnimodalPoisson, UnimodalPOM
@@ -79,6 +80,11 @@ def make_committee(
 
 _BUILT_IN: dict[str, HeadSpec] = {
     "committee": HeadSpec(make_committee, "committee", first_line(Committee).lower()),
+    "layout-mixture": HeadSpec(
+        make_layout_mixture,
+        "fixed layout",
+        "proxies on a fixed line, a fixed semicircle and a simplex, averaged",
+    ),
     "classification": _spec(Classification, "baseline"),
     "regression": _spec(Regression, "baseline", decode="median"),
     "sord": _spec(Sord, _LABELS),
@@ -103,6 +109,7 @@ _BUILT_IN: dict[str, HeadSpec] = {
 _BECKHAM = "Beckham and Pal, Unimodal Probability Distributions, ICML 2017"
 _REFERENCES = {
     "committee": "Layline; its members are published methods",
+    "layout-mixture": "Layline, after Wang et al., AAAI 2023",
     "classification": "the usual baseline",
     "regression": "the usual baseline",
     "sord": "Díaz and Marathe, Soft Labels for Ordinal Regression, CVPR 2019",
@@ -153,7 +160,8 @@ HEADS: Registry[HeadSpec] = Registry(
 names = HEADS.names
 options_of = HEADS.options_of
 
-DEFAULT_METHOD = "committee"  # of the command line and the estimator
+AUTO = "auto"  # the default of the command line and the estimator: one of the next two
+FEW_LABELS_METHOD, DEFAULT_METHOD = "layout-mixture", "committee"
 
 
 def create(name: Method, num_classes: int, dim: int = 512, **options: Any) -> OrdinalHead:
@@ -189,12 +197,15 @@ def find(name: Method) -> tuple[str, HeadSpec]:
 
 
 __all__ = [
+    "AUTO",
     "DEFAULT_METHOD",
+    "FEW_LABELS_METHOD",
     "HEADS",
     "Classification",
     "Committee",
     "ConstrainedProxies",
     "HeadSpec",
+    "LayoutMixture",
     "LinearHead",
     "OrdinalHead",
     "create",

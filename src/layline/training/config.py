@@ -152,7 +152,9 @@ class BackboneConfig(Section):
 class HeadConfig(Section):
     """The head: the ordinal method."""
 
-    method: str = _setting("committee", "Ordinal method; see layline methods.", MODEL)
+    method: str = _setting(
+        "committee", "Ordinal method, or auto (by number of labels); see layline methods.", MODEL
+    )
     dim: PositiveInt = _setting(512, "Dimension of the feature vectors.", MODEL, le=65536)
     options: _HeadOptions = _setting({}, "Options of the method.", name="head_options")
 
@@ -209,6 +211,11 @@ class TrainingConfig(Section):
     )
     decode: _Decode | None = _setting(
         None, "Decoding: mode, median, mean, quadratic or costs (default: by metric).", TRAINING
+    )
+    closed_form: bool | None = _setting(
+        None,
+        "Fit the last layer by Gaussian processes instead of gradient descent (unset: for few "
+        "labels of a table or of frozen features, with the method layout-mixture).",
     )
     calibrate: bool = _setting(False, "Fit a temperature to the probabilities.", TRAINING)
     folds: NonNegativeInt | None = _setting(

@@ -77,7 +77,7 @@ def plan_run(
     plan: Tree = {}
     count, is_small = len(dataset.splits.train), len(dataset.splits.validation) == 0
     if is_open and is_small:
-        log(f"With {count} labelled images, the last layers are trained on frozen features.")
+        log(f"With {count} labelled images, the network is frozen.")
         plan, is_open = {"backbone": {"freeze": True}}, False
         draft = _freeze(draft, True)
     if draft.training.budget is not None or (is_open and device.type == "cpu"):
@@ -157,12 +157,13 @@ def _list_ways(
     look = read_time + predict_time
     once = every * read_time + (every - train - validation) * look
     epoch = train * (read_time + train_time) + validation * look
-    freeze, all_looks = {"backbone": {"freeze": True}}, every * (read_time + look)
+    freeze: Tree = {"backbone": {"freeze": True}}
+    all_looks = every * (read_time + look)
     per_epoch = (train + validation) * _HEAD_SECONDS * (1 if validation else FOLDS)
-    few, many = (
-        int(complete_length(_freeze(draft, cheap), dataset).training.epochs or 1)
-        for cheap in (True, False)
-    )
+    cheap, whole = (complete_length(_freeze(draft, way), dataset) for way in (True, False))
+    if cheap.training.closed_form:
+        freeze = combine(freeze, {"training": {"closed_form": True}})
+    few, many = int(cheap.training.epochs or 1), int(whole.training.epochs or 1)
     frozen = _Way("the last layers on frozen features", freeze, all_looks, per_epoch, few, 1)
     if is_open:
         return [_Way("all of the network", {}, once, epoch, many, _FEWEST_EPOCHS), frozen]

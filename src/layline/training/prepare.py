@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,6 +29,7 @@ from layline.data.preprocessing import SMALLEST_PARTS, ImagePreprocessing
 from layline.data.splits import assign_folds
 from layline.data.tables import Rows, TableEncoding
 from layline.evaluation.predictions import Split, evaluation_batch_size
+from layline.heads import LayoutMixture
 from layline.model.calibration import Calibration
 from layline.model.description import ModelDescription
 from layline.model.model import Network, OrdinalModel, make_batches
@@ -156,7 +158,9 @@ def build_backbone(config: Config, dataset: Dataset) -> Backbone:
     if isinstance(inputs, Rows):
         options["in_features"] = inputs.values.shape[1]
         if name == MLP.name:
-            options = choose_layers(len(dataset.splits.train)) | options
+            plain: dict[str, Any] = {"hidden": (), "bins": 0, "dropout": 0.0}
+            closed = config.training.closed_form
+            options = (plain if closed else choose_layers(len(dataset.splits.train))) | options
     else:
         known = backbones.options_of(spec)
         wanted = {"size": config.data.size, "crop": config.data.crop}
@@ -170,8 +174,17 @@ def build_model(
 ) -> OrdinalModel:
     """Complete the model: the last layer, initial weights, preprocessing and head."""
     inputs, dim = dataset.inputs, config.head.dim
+    with _seeded(config.training.seed + 1):  # not the numbers that the backbone began with
+        method, settings = config.head.method, config.head.options
+        head = heads.create(method, len(dataset.classes), dim, **settings)
     last = {k: v for k, v in config.backbone.options.items() if k in _OF_LAST_LAYER}
-    if config.backbone.freeze and last:  # the planner may have decided to freeze it
+    if config.training.closed_form:
+        assert isinstance(head, LayoutMixture)  # checked when the method was chosen
+        kernel = {"rows": len(dataset.splits.train), "widths": list(head.widths)}
+        last = {k: v for k, v in last.items() if k == "all_stages"}
+        last["kernel"] = {**kernel, "unit": not isinstance(inputs, Rows)}
+    if last and (config.backbone.freeze or config.training.closed_form):
+        # the planner may have decided to freeze it
         with _seeded(config.training.seed):
             backbone.set_last_layer(dim, **last)
     for note in load_weights(backbone, str(config.backbone.weights)):
@@ -184,9 +197,6 @@ def build_model(
     else:
         assert isinstance(backbone, ImageBackbone)
         preparation = preprocessing_for(config, backbone, inputs)
-    with _seeded(config.training.seed + 1):  # not the numbers that the backbone began with
-        method, settings = config.head.method, config.head.options
-        head = heads.create(method, len(dataset.classes), dim, **settings)
     description = ModelDescription(
         backbone=backbone.name,
         method=method,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from layline import backbones, data, heads
+from layline.backbones.mlp import MLP
 from layline.backbones.weights import NAMES, check_weights
 from layline.data.dataset import Dataset
 from layline.data.labels import parse_names
@@ -15,6 +16,7 @@ from layline.data.preprocessing import ImagePreprocessing
 from layline.data.splits import FEWEST_FOR_SPLITS, FOLDS
 from layline.data.tables import Rows
 from layline.geometry.decoding import Decode
+from layline.heads.layout_mixture import count_coordinates
 from layline.model.description import ModelDescription
 from layline.model.model_file import load
 from layline.training.config import (
@@ -28,6 +30,7 @@ from layline.training.config import (
     setting_at,
     validate,
 )
+from layline.training.gaussian_process import MOST_FEATURES, MOST_ROWS
 from layline.training.optim import (
     MODERN,
     InputKind,
@@ -61,7 +64,7 @@ RECIPES: dict[str, Recipe] = {
     "modern": Recipe(
         backbone="tf_efficientnet_lite0",
         settings={
-            "head": {"method": heads.DEFAULT_METHOD, "dim": 128},
+            "head": {"method": heads.AUTO, "dim": 128},
             "data": {"calibration": 0.1},
             "training": {
                 **MODERN,
@@ -126,7 +129,7 @@ def draft_config(tree: Mapping[str, Any]) -> Config:
     draft = validate(Config, combine(recipe.settings, tree))
     if draft.training.budget is not None and draft.recipe != "modern":
         raise UserError(f"budget is only for the recipe modern, got {draft.recipe}.")
-    heads.HEADS.find(draft.head.method)
+    _find_method(draft)
     if draft.backbone.name is not None:
         spec = backbones.find(draft.backbone.name)
         check_weights(draft.backbone.weights or spec.weights, draft.backbone.name)
@@ -137,7 +140,7 @@ def resolve_config(*trees: Mapping[str, Any]) -> Config:
     """Make the complete configuration of a run from settings and the recipe that they name."""
     wanted = combine(*trees)
     draft = draft_config(wanted)
-    recipe, method = RECIPES[draft.recipe], heads.HEADS.find(draft.head.method)
+    recipe, method = RECIPES[draft.recipe], _find_method(draft)
     name = draft.backbone.name or default_backbone(draft.data.source, draft.recipe)
     own: Tree = {"training": {"head_learning_rate": default_head_rate(method, draft.recipe)}}
     if draft.recipe == "released":
@@ -155,6 +158,12 @@ def resolve_config(*trees: Mapping[str, Any]) -> Config:
         lower = {key: draft.init_from.rate * rate for key, rate in rates.items()}
         defaults = combine({**defaults, "backbone": {}}, {"training": lower})
     return _complete(validate(Config, combine(defaults, wanted)), name)
+
+
+def _find_method(draft: Config) -> heads.HeadSpec:
+    """Look up the method; ``auto`` has the settings of the method for many labels."""
+    method = draft.head.method
+    return heads.HEADS.find(heads.DEFAULT_METHOD if method == heads.AUTO else method)
 
 
 def _situation(config: Config, name: str) -> str:
@@ -198,8 +207,44 @@ def _complete(config: Config, name: str) -> Config:
     return validate(Config, combine(config.model_dump(), derived))
 
 
+def choose_method(config: Config, dataset: Dataset) -> Config:
+    """Choose the method ``auto``, and whether the model is fitted in closed form.
+
+    That needs inputs of the last layer that do not change: a table, or frozen features. Settings of
+    the layers and the number of epochs are for training by gradient descent.
+    """
+    head, training, backbone = config.head, config.training, config.backbone
+    is_table, count = isinstance(dataset.inputs, Rows), len(dataset.splits.train)
+    situations = {} if is_table else RECIPES[config.recipe].situations
+    usual = situations.get("frozen", {}).get("backbone", {}).get("options", {})
+    own = any(usual.get(option) != value for option, value in backbone.options.items())
+    name = backbone.name or default_backbone(config.data.source, config.recipe)
+    can = config.init_from is None and (name == MLP.name if is_table else backbone.freeze)
+    few = count <= (MOST_ROWS if is_table else MOST_FEATURES)
+    closed, method = training.closed_form, head.method
+    if closed is None:
+        is_open = config.recipe == "modern" and training.epochs is None and not own
+        is_meant = method in (heads.AUTO, heads.FEW_LABELS_METHOD)
+        closed = can and few and is_open and is_meant
+    if method == heads.AUTO:
+        method = heads.FEW_LABELS_METHOD if closed else heads.DEFAULT_METHOD
+    if closed and not (can and method == heads.FEW_LABELS_METHOD):
+        raise UserError(
+            f"closed_form needs the method {heads.FEW_LABELS_METHOD}, a table or frozen features, "
+            "and no initial model."
+        )
+    dim = head.dim
+    if closed:
+        dim = count_coordinates(len(dataset.classes), **head.options)
+        training = training.model_copy(update={"epochs": 1, "folds": 0})
+    training = training.model_copy(update={"closed_form": closed})
+    head = head.model_copy(update={"method": method, "dim": dim})
+    return config.model_copy(update={"head": head, "training": training})
+
+
 def complete_length(config: Config, dataset: Dataset) -> Config:
-    """Fill in what follows from the number of samples: epochs, batch size, warm-up, folds."""
+    """Fill in what follows from the samples: method, epochs, batch size, warm-up, folds."""
+    config = choose_method(config, dataset)
     training, count = config.training, len(dataset.splits.train)
     kind: InputKind = "features" if config.backbone.freeze else "images"
     kind = "table" if isinstance(dataset.inputs, Rows) else kind

@@ -24,10 +24,11 @@ from torch import Tensor
 from layline import data
 from layline.data.dataset import groups_of
 from layline.data.stress import gap_class
+from layline.data.tables import Rows
 from layline.evaluation.evaluate import CALIBRATED, compute_metrics, evaluate_split, measure_gap
 from layline.evaluation.predictions import Predictions, Split, predict_split
 from layline.geometry.decoding import decide, decode_name
-from layline.heads import HEADS
+from layline.heads import AUTO, HEADS
 from layline.heads.base import probabilities
 from layline.metrics import CRITERIA, METRICS
 from layline.model.calibration import Calibration, apply_temperature
@@ -43,10 +44,12 @@ from layline.training.distributed import (
     make_accelerator,
     run_on_main,
 )
+from layline.training.gaussian_process import fit_closed_form
 from layline.training.planner import choose_network, is_frozen_open, plan_run
 from layline.training.prepare import PreparedRun
 from layline.training.recipes import (
     add_model_settings,
+    choose_method,
     complete_length,
     draft_config,
     fewest_for_splits,
@@ -201,7 +204,8 @@ def _start(
     if out is None and count_processes() > 1:
         raise UserError("out is needed with several processes, or each would choose a name.")
     method = draft_config(tree).head.method
-    folder = RunFolder(out if out is not None else new_folder(f"{name}-{method}"))
+    own_name = name if method == AUTO else f"{name}-{method}"
+    folder = RunFolder(out if out is not None else new_folder(own_name))
     folder.check_new()
     return tree, folder
 
@@ -254,22 +258,28 @@ def train_run(
         ]
         train, validation = splits["train"], splits.get("validation")
         initial = copy.deepcopy(network) if config.training.folds else None
-        trainer = Trainer(network, train, validation, options, processes, callbacks)
+        trainer = None
+        if not config.training.closed_form:
+            trainer = Trainer(network, train, validation, options, processes, callbacks)
         # the folder is made only now that data and settings are known to be valid
         run_on_main(accelerator, lambda: _open_folder(run, folder, command, locks))
         if config.track:
             flat = flatten(config.model_dump(mode="json"))
             plain = {k: v if isinstance(v, int | float | str) else str(v) for k, v in flat.items()}
             accelerator.init_trackers("layline", plain)
-        cheap = config.backbone.freeze or run.model.is_table
+        cheap, best_epoch = config.backbone.freeze or run.model.is_table, 1
+        outcomes: Outcomes | None = None
         with one_thread(cheap):
-            best_epoch = trainer.fit().best_epoch
-        run.model.load_state_dict(read_model_file(folder.best)[1])
-        if initial is None:
+            if trainer is None:
+                outcomes = _fit_closed_form(run, network, train, folder)
+            else:
+                best_epoch = trainer.fit().best_epoch
+                run.model.load_state_dict(read_model_file(folder.best)[1])
+            if initial is not None:
+                outcomes = _cross_validate(run, initial, train, callbacks[:1])
+        held_out = unseen = outcomes
+        if held_out is None or validation is not None:
             held_out, unseen = _predict_held_out(run, network, splits)
-        else:
-            with one_thread(cheap):
-                held_out = unseen = _cross_validate(run, initial, train, callbacks[:1])
         facts: dict[str, Any] = {"epoch": best_epoch}
         if measured := _calibrate(run, held_out, unseen, folder):
             facts["validation"] = measured
@@ -301,6 +311,8 @@ def prepare_run(
     elif draft.recipe != "modern":
         config = resolve_config(choice, settings)
     else:
+        if isinstance(dataset.inputs, Rows):  # for images the planner must decide first
+            draft = choose_method(draft, dataset)
         network = backbone = backbone or prepare.build_backbone(draft, dataset)
         plan = run_on_main(
             accelerator, lambda: plan_run(draft, settings, dataset, network, device, log)
@@ -312,7 +324,9 @@ def prepare_run(
         model = prepare.build_model(config, dataset, backbone, log)
     method, decode = config.head.method, decode_name(config.training.decoding)
     log(f"Method: {method}, {HEADS[method].summary}; ranks are decoded by the {decode}.")
-    if folds := config.training.folds:
+    if config.training.closed_form:
+        log("The last layer is fitted in closed form, because there are few labels.")
+    elif folds := config.training.folds:
         log(
             f"All {len(dataset.splits.train)} labels are used for training; a cross-validation "
             f"with {folds} folds calibrates the model."
@@ -350,6 +364,19 @@ def _predict_held_out(
             log_probs = predict(network, split, run.config, run.processes).log_probs
             outcomes[name] = log_probs, split.ranks
     return outcomes["validation"], outcomes.get("calibration")
+
+
+def _fit_closed_form(
+    run: PreparedRun, network: Network, train: Split, folder: RunFolder
+) -> Outcomes:
+    """Fit the last layer and the head in closed form, and record it as one epoch."""
+    groups = groups_of(run.dataset, run.dataset.splits.train)
+    outcomes = fit_closed_form(network, train, groups)
+    loss = float(torch.nn.functional.nll_loss(*outcomes))
+    if run.processes.is_main:
+        folder.write_history([{"epoch": 1, "train_loss": loss}])
+    run.log(f"The model was fitted in closed form; its loss on left-out labels is {loss:.4f}.")
+    return outcomes
 
 
 def _cross_validate(

@@ -1,0 +1,188 @@
+r"""Fit the last layer and the head in closed form, by Gaussian processes.
+
+With few labels, steps of gradient descent overfit. Here the features of each layout m of a
+:class:`layline.heads.layout_mixture.LayoutMixture` are Gaussian processes on the inputs of the last
+layer, which do not change: the columns of a table, or the output of a frozen network. The targets
+:math:`Z_m` are the proxies of the true ranks, centered and scaled to a variance of one:
+
+.. math::
+    C_m = k_m(X, X) + \sigma_m^2 I, \qquad \alpha_m = C_m^{-1} Z_m, \qquad
+    -\log p(Z_m) = \tfrac{1}{2} \operatorname{tr}(Z_m^\mathsf{T} C_m^{-1} Z_m) / d_m
+        + \tfrac{1}{2} \log\lvert C_m \rvert + \text{const.}
+
+The scales of the kernel and the noise σ maximize this likelihood, with a weak prior. The prediction
+of a sample without its own label also has a closed form (Rasmussen and Williams, Gaussian Processes
+for Machine Learning, 2006, section 5.4.2). For the samples G of a group, such as a patient:
+
+.. math:: f_m(x_G) = Z_{mG} - \bigl[(C_m^{-1})_{GG}\bigr]^{-1} \alpha_{mG}
+
+These predictions give the spread of each layout, the weights of the layouts, the temperature, the
+ranges and an estimate of the error.
+"""
+
+import math
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from scipy.optimize import minimize, minimize_scalar
+from torch import Tensor
+from torch.nn.functional import nll_loss
+
+from layline.backbones.base import Backbone
+from layline.backbones.kernel import KernelLayer, compare, kernel
+from layline.evaluation.predictions import Split
+from layline.heads.layout_mixture import LayoutMixture
+from layline.model.model import Network
+from layline.training.cross_validation import Outcomes
+from layline.utils.devices import Processes
+
+MOST_ROWS = 500  # of a table; with more, networks trained by gradient are as good
+MOST_FEATURES = 2000  # of frozen features
+_MOST_FOR_SCALES = 500  # samples that the scales are fitted to
+_NOISE = 0.02  # least variance of the noise, relative to that of the targets
+_SMALLEST, _LARGEST = -4.0, 3.0  # logarithms of the scales
+# log a_0, a_1, a_2, ℓ_1, ℓ_2 and σ: the mean of the prior, and its deviation
+_PRIOR = torch.tensor(
+    [math.log(0.5), math.log(0.5), math.log(0.5), 0.3, 0.3, math.log(0.5)]
+).double()
+_DEVIATION = torch.tensor([1.0, 1.0, 1.0, 0.7, 0.7, 1.0], dtype=torch.float64)
+_PSEUDO_COUNT = 2.0  # samples that each layout has in advance, for the weights
+Groups = Sequence[Hashable] | None
+
+
+@torch.no_grad()
+def fit_closed_form(network: Network, train: Split, groups: Groups = None) -> Outcomes:
+    """Fit a network that ends with a kernel layer and a layout mixture.
+
+    Returns the log probability of every rank, and the true ranks, where each sample is predicted
+    without its label and those of its group.
+    """
+    backbone, head = network.backbone.eval(), network.head
+    layer = backbone.last if isinstance(backbone, Backbone) else backbone
+    assert isinstance(layer, KernelLayer)
+    assert isinstance(head, LayoutMixture)
+    device = layer.rows.device
+    inputs = []
+    for x, _ in train.batches(Processes(device), 64):
+        moved = x.to(device)
+        inputs.append(backbone.body(moved) if isinstance(backbone, Backbone) else moved)
+    return fit_layers(layer, head, torch.cat(inputs), train.ranks, train.weight, groups)
+
+
+@torch.no_grad()
+def fit_layers(
+    layer: KernelLayer,
+    head: LayoutMixture,
+    inputs: Float[Tensor, "n p"],
+    ranks: Int[Tensor, " n"],
+    weight: Float[Tensor, " n"],
+    groups: Groups = None,
+) -> Outcomes:
+    """Fit a kernel layer and a layout mixture to the inputs of the layer."""
+    share = (weight / weight.sum()).double()
+    layer.center.copy_(share.to(inputs) @ inputs)
+    x = layer.prepare(inputs).cpu().double()
+    layer.rows.copy_(x)
+    parts = compare(x, x, rough=not layer.unit)
+    held_out = []
+    noise = 1 / (share * len(share))  # more for samples of less weight
+    blocks = torch.split(head.positions.cpu().double(), head.widths, dim=1)
+    weights, biases = [], []
+    for block, scales in zip(blocks, layer.kernels, strict=True):
+        targets = block[ranks]
+        bias = share @ targets
+        deviation = math.sqrt(float((share @ (targets - bias).square()).mean())) or 1.0
+        z = (targets - bias) / deviation
+        found = _fit_scales(parts, z, noise)
+        inverse = torch.linalg.inv(_covariance(found, parts, noise))
+        alpha = inverse @ z
+        held_out.append(bias + deviation * (z - _residuals(inverse, alpha, groups)))
+        scales.copy_(found[:5].exp())
+        weights.append(deviation * alpha)
+        biases.append(bias)
+    layer.weight.copy_(torch.cat(weights, dim=1))
+    layer.bias.copy_(torch.cat(biases))
+    coordinates = torch.cat(held_out, dim=1).to(head.log_spreads)
+    _fit_mixture(head, coordinates, ranks.to(coordinates.device), share)
+    return head.log_probs(coordinates).cpu(), ranks
+
+
+def _covariance(
+    scales: Float[Tensor, "6"], parts: list[Float[Tensor, "n n"]], noise: Float[Tensor, " n"]
+) -> Float[Tensor, "n n"]:
+    variance = scales[5].exp() ** 2 + _NOISE
+    return kernel(parts, scales[:5].exp()) + torch.diag(variance * noise)
+
+
+def _fit_scales(
+    parts: list[Float[Tensor, "n n"]], z: Float[Tensor, "n d"], noise: Float[Tensor, " n"]
+) -> Float[Tensor, "6"]:
+    """Find the logarithms of the scales and of the noise with the highest posterior density."""
+    if len(z) > _MOST_FOR_SCALES:
+        some = np.random.default_rng(0).choice(len(z), _MOST_FOR_SCALES, replace=False)
+        parts, z, noise = [each[np.ix_(some, some)] for each in parts], z[some], noise[some]
+
+    @torch.enable_grad()
+    def loss(values: Float[np.ndarray, "6"]) -> tuple[float, Float[np.ndarray, "6"]]:
+        scales = torch.tensor(values, requires_grad=True)
+        root = torch.linalg.cholesky(_covariance(scales, parts, noise))
+        fit = (z * torch.cholesky_solve(z, root)).sum() / (2 * z.shape[1])
+        prior = ((scales - _PRIOR) / _DEVIATION).square().sum() / 2
+        value = fit + root.diagonal().log().sum() + prior
+        value.backward()
+        return value.item(), np.asarray(scales.grad)
+
+    bounds = [(_SMALLEST, _LARGEST)] * len(_PRIOR)
+    settings = {"maxiter": 60, "ftol": 1e-6}
+    found = minimize(loss, _PRIOR.numpy(), jac=True, bounds=bounds, options=settings)
+    return torch.tensor(found.x)
+
+
+def _residuals(
+    inverse: Float[Tensor, "n n"], alpha: Float[Tensor, "n d"], groups: Groups
+) -> Float[Tensor, "n d"]:
+    """Compute the error of each sample when its group is left out."""
+    left = alpha / inverse.diagonal()[:, None]
+    members: dict[Hashable, list[int]] = {}
+    for place, group in enumerate(groups or ()):
+        members.setdefault(group, []).append(place)
+    for index in members.values():
+        if len(index) > 1:
+            left[index] = torch.linalg.solve(inverse[np.ix_(index, index)], alpha[index])
+    return left
+
+
+def _fit_mixture(
+    head: LayoutMixture,
+    coordinates: Float[Tensor, "n d"],
+    ranks: Int[Tensor, " n"],
+    share: Float[Tensor, " n"],
+) -> None:
+    """Fit the spreads and the weights of the layouts to held-out coordinates, by likelihood."""
+    share = share.to(coordinates)
+    targets = head.positions[ranks]
+    pairs = zip(*(torch.split(x, head.widths, dim=1) for x in (coordinates, targets)), strict=True)
+    start = torch.stack([(share @ (own - true).square()).mean() for own, true in pairs])
+    start = start.clamp_min(1e-6).log()
+
+    def log_likelihoods() -> Float[Tensor, "m n"]:
+        each = head.log_probs_by_layout(coordinates)
+        return torch.stack([-nll_loss(own, ranks, reduction="none") for own in each])
+
+    for place, middle in enumerate(start.tolist()):
+
+        def loss(value: float, place: int = place) -> float:
+            head.log_spreads[place] = value
+            return -float(share @ log_likelihoods()[place])
+
+        best = minimize_scalar(loss, bounds=(middle - 3, middle + 3), method="bounded").x
+        head.log_spreads[place] = best
+    likelihoods = log_likelihoods()
+    weights = torch.full((len(start),), 1 / len(start), device=likelihoods.device)
+    for _ in range(200):  # expectation maximization
+        shares = (weights.log()[:, None] + likelihoods).softmax(dim=0)
+        weights = len(share) * (shares @ share) + _PSEUDO_COUNT
+        weights = weights / weights.sum()
+    head.weight_logits.copy_(weights.log())

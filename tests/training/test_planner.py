@@ -7,6 +7,7 @@ from PIL import Image
 from rich.console import Console
 
 from layline import backbones, data
+from layline.data.splits import FOLDS
 from layline.training import planner, run
 from layline.training.callbacks import Reporter
 from layline.training.config import read_toml, to_toml
@@ -44,6 +45,7 @@ def plan(photos, monkeypatch, tmp_path):
         monkeypatch.setattr(planner, "_time_samples", lambda *_: times)
         monkeypatch.setattr("layline.training.prepare.load_weights", lambda *_: [])
         tree = {"data": {"source": "folder", "root": str(photos), "size": 32}, **(tree or {})}
+        tree.setdefault("head", {"method": "committee"})
         tree["training"] = {"folds": 0, **training, "device": "cpu"}
         tree["data"]["calibration"] = 0.0
         log = Reporter(Console(quiet=True))
@@ -86,10 +88,12 @@ def test_a_budget_that_is_too_short_is_refused_unless_it_is_the_default(plan):
     assert (config.backbone.freeze, config.training.epochs) == (True, EPOCHS)
 
 
-def test_small_data_are_learned_from_frozen_features_and_cross_validated(plan):
+def test_small_data_are_learned_from_frozen_features(plan):
     config, messages = plan(folds=None)
-    assert (config.backbone.freeze, config.training.folds) == (True, 5)
+    assert (config.backbone.freeze, config.training.folds) == (True, FOLDS)
     assert "With 48 labelled images" in messages
+    config, _ = plan({"head": {"method": "auto"}}, folds=None)
+    assert (config.head.method, config.training.closed_form) == ("layout-mixture", True)
     config, _ = plan({"backbone": {"freeze": False}}, folds=None, epochs=1)
     assert (config.backbone.freeze, config.training.folds) == (False, 0)
 

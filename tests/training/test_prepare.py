@@ -27,7 +27,7 @@ FEW = {"per_class": 4, "validation_per_class": 2, "test_per_class": 2}
 
 def config(**sections):
     sections.setdefault("data", {"source": "photo-quality", "options": FEW})
-    return resolve_config({"head": {"dim": 3}}, sections)
+    return resolve_config({"head": {"dim": 3, "method": "ranking"}}, sections)
 
 
 def build(config, dataset):

@@ -254,10 +254,16 @@ def _facts(run: RunRecord) -> list[tuple[str, str]]:
         own = "trained on" if environment["own_data"] else "not trained on"
         facts["Model"] = f"best of {environment['run']}, {own} these data"
     else:
-        selected = f"epoch {run.numbers['epoch']} selected, {_selection(run)}"
-        facts["Epochs"] = f"{len(run.history)} trained, {selected}"
-        if run.config.training.folds:
-            facts["Calibration"] = f"cross-validation with {run.config.training.folds} folds"
+        training = run.config.training
+        folds = f"cross-validation with {training.folds} folds"
+        if training.closed_form:
+            facts["Training"] = "the last layer was fitted in closed form"
+            folds = "predictions of each label without it"
+        else:
+            selected = f"epoch {run.numbers['epoch']} selected, {_selection(run)}"
+            facts["Epochs"] = f"{len(run.history)} trained, {selected}"
+        if training.folds:
+            facts["Calibration"] = folds
     facts["Decoding"] = str(run.numbers["decode"])
     versions = ("layline", "torch", "python")
     facts["Versions"] = " · ".join(f"{k} {environment[k]}" for k in versions if k in environment)

@@ -236,7 +236,7 @@ def choose_method(config: Config, dataset: Dataset) -> Config:
     dim = head.dim
     if closed:
         dim = count_coordinates(len(dataset.classes), **head.options)
-        training = training.model_copy(update={"epochs": 1, "folds": 0})
+        training = training.model_copy(update={"epochs": 1})
     training = training.model_copy(update={"closed_form": closed})
     head = head.model_copy(update={"method": method, "dim": dim})
     return config.model_copy(update={"head": head, "training": training})

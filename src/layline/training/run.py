@@ -257,9 +257,9 @@ def train_run(
             ProgressDisplay(console, processes.is_main),
         ]
         train, validation = splits["train"], splits.get("validation")
-        initial = copy.deepcopy(network) if config.training.folds else None
-        trainer = None
+        trainer = initial = None
         if not config.training.closed_form:
+            initial = copy.deepcopy(network) if config.training.folds else None
             trainer = Trainer(network, train, validation, options, processes, callbacks)
         # the folder is made only now that data and settings are known to be valid
         run_on_main(accelerator, lambda: _open_folder(run, folder, command, locks))

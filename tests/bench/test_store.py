@@ -1,5 +1,9 @@
 """Outcomes on disk: damage, merging, foreign folders and file systems without locks."""
 
+import json
+import shutil
+
+import pandas as pd
 import pytest
 from filelock import FileLock
 
@@ -30,18 +34,42 @@ def test_a_damaged_outcome_is_missing(grid, tmp_path, text):
         ([".lock"], True),
         (["grid.toml", "cells/a/outcome.json"], True),
         (["config.toml", "environment.json", "report.html"], False),
-        (["results.csv", "grid.toml"], False),  # published results without their runs
+        (["results.csv", "grid.toml"], False),  # of an earlier version, without keys
     ],
 )
 def test_only_folders_of_grids_are_written_to(tmp_path, files, fits):
     for name in files:
         (tmp_path / "out" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "out" / name).write_text("")
+        (tmp_path / "out" / name).write_text("data,seed\n")
     if fits:
-        Store(tmp_path / "out").check_folder()
+        Store(tmp_path / "out").check_folder([])
     else:
         with pytest.raises(ValueError, match="contains other files"):
-            Store(tmp_path / "out").check_folder()
+            Store(tmp_path / "out").check_folder([])
+
+
+def test_published_results_are_extended_without_their_runs(grid, tmp_path):
+    cells = grid.cells()
+    store = Store(tmp_path / "first")
+    finish(store, cells[0], environment={"torch": "2"}, seconds=1.5, epoch=3, samples=7)
+    finish(store, cells[1], error="RuntimeError: full", numbers={})
+    frame = store.write_results(grid, cells)
+    published = Store(tmp_path / "published")
+    published.folder.mkdir()
+    for name in ("results.csv", "environment.json"):
+        shutil.copy(store.folder / name, published.folder / name)
+    (published.folder / "grid.toml").touch()
+    published.check_folder(cells)
+    with pytest.raises(ValueError, match="results of another grid"):
+        published.check_folder(cells[1:])
+    assert [published.is_done(cell) for cell in cells[:3]] == [True, False, False]
+    pd.testing.assert_frame_equal(published.frame(cells, grid.used_decodings()), frame)
+    finish(published, cells[2])
+    assert len(published.write_results(grid, cells)) > len(frame)
+    about = json.loads((published.folder / "environment.json").read_text())
+    assert (about["torch"], about["runs"]) == ("2", 3)
+    published.remove(cells[0])
+    assert not published.is_done(cells[0])
 
 
 def test_two_grids_do_not_share_a_folder_at_once(grid, tmp_path, go):

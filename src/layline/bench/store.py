@@ -1,7 +1,8 @@
 """The results of a grid on disk: a run folder per cell, named by its key, and ``results.csv``.
 
-A cell is finished when its ``outcome.json`` exists, which is written atomically. One process runs
-a grid in a folder at a time; its workers write to different cells.
+A cell is finished when its ``outcome.json`` exists, which is written atomically, or if it is in
+``results.csv``: published results can be extended without the folders of their runs. One process
+runs a grid in a folder at a time; its workers write to different cells.
 """
 
 import json
@@ -11,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -84,15 +85,21 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def check_folder(self) -> None:
-        """Refuse a folder that contains something other than the results of a grid."""
+    def check_folder(self, cells: Sequence[Cell]) -> None:
+        """Refuse a folder with something other than results of these cells."""
         names = {path.name for path in self.folder.glob("[!.]*")}
-        is_published = RESULTS in names  # results without their runs
-        if names and "cells" not in names and (GRID not in names or is_published):
+        known = {cell.key for cell in cells}
+        is_other = RESULTS in names and "cells" not in names and not known >= set(self._published)
+        if names and (not names & {"cells", GRID} or is_other or not self._has_keys()):
             raise UserError(
-                f"{self.folder} contains other files, which could be overwritten. Choose a new "
-                "folder for the results."
+                f"{self.folder} contains other files or results of another grid, which could be "
+                "overwritten. Choose a new folder for the results."
             )
+
+    def _has_keys(self) -> bool:
+        """Return whether ``results.csv``, if it is there, names the cells of its runs."""
+        file = self.folder / RESULTS
+        return not file.is_file() or "key" in pd.read_csv(file, nrows=0).columns
 
     def run_folder(self, cell: Cell) -> RunFolder:
         """Give the folder of the run of a cell."""
@@ -102,9 +109,13 @@ class Store:
         """Give the outcome of a cell; None if it is missing or damaged."""
         return _read(self.run_folder(cell).path / _OUTCOME)
 
+    def outcome(self, cell: Cell) -> Outcome | None:
+        """Give the outcome of a cell, or what ``results.csv`` has of it."""
+        return self.find(cell) or self._published.get(cell.key)
+
     def is_done(self, cell: Cell) -> bool:
         """Tell whether a cell finished without an error."""
-        outcome = self.find(cell)
+        outcome = self.outcome(cell)
         return outcome is not None and not outcome.error
 
     def is_running(self, cell: Cell) -> bool:
@@ -124,6 +135,7 @@ class Store:
         folder = self.run_folder(cell).path
         (folder / _OUTCOME).unlink(missing_ok=True)  # first: half a folder must not look finished
         shutil.rmtree(folder, ignore_errors=True)
+        self._published.pop(cell.key, None)
 
     def finish(self, cell: Cell, outcome: Outcome) -> None:
         """Write the outcome of a cell."""
@@ -157,7 +169,7 @@ class Store:
             | outcome.numbers.get(decoding, {})
             | {name: getattr(outcome, name) for name in ("criterion", *others)}
             for cell in cells
-            if (outcome := self.find(cell)) is not None
+            if (outcome := self.outcome(cell)) is not None
             for decoding in decodings
         ]
         frame = pd.DataFrame(rows)
@@ -172,6 +184,37 @@ class Store:
         others = [cell for cell in cells if cell.labels["seed"] not in seeds]
         return [cell for cell in others if tuple(map(cell.labels.get, settings.columns)) in best]
 
+    @cached_property
+    def _published(self) -> dict[str, Outcome]:
+        """The outcomes in ``results.csv``, by key; they have no environment and no traceback."""
+        if not (self.folder / RESULTS).is_file() or not self._has_keys():
+            return {}
+        frame = read_results(self.folder)
+        found = {}
+        for key, rows in frame.groupby("key"):
+            first = rows.iloc[0]
+            numbers = {
+                str(row["decode"]): {
+                    name: None if pd.isna(row[name]) else float(row[name])
+                    for name in (*_NUMBERS[:-1], *_GAP)
+                    if name in row
+                }
+                for _, row in rows.iterrows()
+                if not first["error"]
+            }
+            criterion = None if pd.isna(first["criterion"]) else float(first["criterion"])
+            found[str(key)] = Outcome(
+                key=str(key),
+                version=first["version"],
+                error=first["error"],
+                seconds=float(first["seconds"]),
+                epoch=int(first["epoch"]),
+                samples=int(first["samples"]),
+                criterion=criterion,
+                numbers=numbers,
+            )
+        return found
+
     def write_results(self, grid: Grid, cells: Sequence[Cell]) -> pd.DataFrame:
         """Write ``results.csv`` and ``environment.json`` of all finished runs."""
         frame = self.frame(cells, grid.used_decodings())
@@ -179,8 +222,11 @@ class Store:
             return frame
         with atomic_write(self.folder / RESULTS) as part:
             _map_texts(frame, safe_cell).to_csv(part, index=False)
-        outcomes = [self.find(cell) for cell in {cell.key: cell for cell in cells}.values()]
+        outcomes = [self.outcome(cell) for cell in {cell.key: cell for cell in cells}.values()]
         runs = [each.environment for each in outcomes if each is not None and each.environment]
+        if self._published and (self.folder / ENVIRONMENT).is_file():
+            earlier = json.loads((self.folder / ENVIRONMENT).read_text(encoding="utf-8"))
+            runs.append({name: earlier[name] for name in _ENVIRONMENT if name in earlier})
         names = dict.fromkeys(name for each in runs for name in each)
         about = {name: _common([each[name] for each in runs if name in each]) for name in names}
         once = frame[frame["decode"] == frame["decode"].iloc[0]]

@@ -156,7 +156,7 @@ def bench(
     if dry_run:
         _list_cells(wanted, whole)
         return
-    store.check_folder()
+    store.check_folder(cells)
     write_text(out / GRID, whole.to_toml())  # so that a killed grid can be resumed from it
     options = {"jobs": jobs, "dask": dask, "keep_models": keep_models, "rerun": rerun}
     try:

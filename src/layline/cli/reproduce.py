@@ -87,7 +87,7 @@ def reproduce(
         return
     used.check_roots(name for each in chosen.values() for name in each.data_sets())
     store = Store(out)
-    store.check_folder()
+    store.check_folder(every)
     options = {"jobs": jobs, "dask": dask, "rerun": rerun}
     failed = run_cells(every, store, Console(stderr=True), **options)
     for name, each in chosen.items():

@@ -147,12 +147,10 @@ def files(small_train, tmp_path, monkeypatch):
     for name in ("first", "second"):
         images = rng.integers(0, 255, (60, 16, 16, 3), dtype=np.uint8)
         np.savez(f"{name}.npz", images=images, labels=np.arange(60) % 3)
-    for name in ("photos-committee", "cars-committee"):
+    for name in ("photos", "cars"):
         small_train("photos", out=f"runs/{name}", calibration=0.25)
-    small_train("first.npz", out="runs/first-committee")
-    layline.evaluate(
-        "runs/first-committee", root="second.npz", part="test", out="runs/first-on-second"
-    )
+    small_train("first.npz", out="runs/first")
+    layline.evaluate("runs/first", root="second.npz", part="test", out="runs/first-on-second")
 
 
 @pytest.mark.slow

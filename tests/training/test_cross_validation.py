@@ -13,6 +13,7 @@ from torch import nn
 import layline
 from layline import heads
 from layline.data.loaders import RowBatches
+from layline.data import splits
 from layline.data.splits import assign_folds
 from layline.evaluation.predictions import Split
 from layline.model.model import Network
@@ -295,7 +296,9 @@ def test_groups_are_in_one_fold(tmp_path, monkeypatch):
     assert len({*zip(groups, fold_of, strict=True)}) == len({*groups})
 
 
-@pytest.mark.parametrize(("settings", "folds"), [({}, 5), ({"folds": 0}, 0), ({"folds": 2}, 2)])
+@pytest.mark.parametrize(
+    ("settings", "folds"), [({}, splits.FOLDS), ({"folds": 0}, 0), ({"folds": 2}, 2)]
+)
 def test_small_tables_have_folds_unless_they_are_switched_off(ratings, settings, folds):
     assert plan(ratings, **settings).training.folds == folds
 
@@ -306,7 +309,7 @@ def test_large_tables_and_prescribed_validation_splits_have_no_folds(ratings, tm
     prescribed.to_csv(tmp_path / "prescribed.csv", index=False)
     assert plan(tmp_path / "prescribed.csv").training.folds == 0
     assert plan(tmp_path / "prescribed.csv", folds=3).training.folds == 3
-    for times, folds in ((13, 5), (15, 0)):  # 936 and 1080 labels outside the test split
+    for times, folds in ((13, splits.FOLDS), (15, 0)):  # 936 and 1080 labels outside the test split
         pd.concat([frame] * times).to_csv(tmp_path / "large.csv", index=False)
         assert plan(tmp_path / "large.csv").training.folds == folds
     assert plan(ratings, recipe="paper").training.folds == 0

@@ -9,7 +9,7 @@ import typer
 from layline.cli.options import Json
 
 EXAMPLES = """
-layline compare runs/photos-committee runs/photos-coral
+layline compare runs/photos runs/photos-coral
 layline compare runs/a/evaluations/new runs/b/evaluations/new --out comparison.html
 """
 

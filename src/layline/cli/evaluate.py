@@ -19,13 +19,13 @@ from layline.cli.options import (
 )
 
 EXAMPLES = """
-layline evaluate runs/photos-committee
-layline evaluate runs/photos-committee --part train --decode median
-layline evaluate runs/photos-committee --root other-hospital --part all
+layline evaluate runs/photos
+layline evaluate runs/photos --part train --decode median
+layline evaluate runs/photos --root other-hospital --part all
 """
 CALIBRATE_EXAMPLES = """
-layline calibrate runs/photos-committee
-layline calibrate runs/photos-committee --root other-hospital
+layline calibrate runs/photos
+layline calibrate runs/photos --root other-hospital
 """
 
 

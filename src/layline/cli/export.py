@@ -8,8 +8,8 @@ import typer
 from layline.cli.options import Plugins
 
 EXAMPLES = """
-layline export runs/photos-committee --out model.onnx
-layline export runs/photos-committee --out model.onnx --coverage 0.95
+layline export runs/photos --out model.onnx
+layline export runs/photos --out model.onnx --coverage 0.95
 """
 
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from layline.model.predictor import Predictor
 
 EXAMPLES = """
-layline predict runs/photos-committee new-photos --out predictions.csv
-layline predict runs/photos-committee new-photos --coverage 0.9 --review 0.2
+layline predict runs/photos new-photos --out predictions.csv
+layline predict runs/photos new-photos --coverage 0.9 --review 0.2
 layline predict model.safetensors a.jpg b.jpg --decode median
 layline predict model.onnx new-photos
 """

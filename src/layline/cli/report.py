@@ -6,13 +6,13 @@ from typing import Annotated
 import typer
 
 EXAMPLES = """
-layline report runs/photos-committee
-layline report runs/photos-committee --out page.html --open
+layline report runs/photos
+layline report runs/photos --out page.html --open
 layline report bench
 """
 CARD_EXAMPLES = """
-layline card runs/photos-committee
-layline card runs/photos-committee --out model/README.md
+layline card runs/photos
+layline card runs/photos --out model/README.md
 """
 
 

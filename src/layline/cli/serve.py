@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 EXAMPLES = """
-layline serve runs/photos-committee
-layline serve runs/photos-committee --port 8080 --coverage 0.95 --review 0.1
+layline serve runs/photos
+layline serve runs/photos --port 8080 --coverage 0.95 --review 0.1
 curl -F file=@photo.jpg http://127.0.0.1:8000/predict
 """
 _CONNECTIONS = 100  # further ones are answered with 503

@@ -25,9 +25,9 @@ layline train photos                                      one folder per class
 layline train photos --classes low,mid,high --metric qwk --budget 10min
 layline train labels.csv --backbone tf_efficientnet_lite0 --weights bundled --freeze
 layline train ratings.csv --label rating                  a table
-layline train new-hospital --init-from runs/photos-committee    start from its model
+layline train new-hospital --init-from runs/photos        start from its model
 layline train photos --plugin my_head.py --method MyHead  your own method
-layline train --resume runs/photos-committee                    after an interruption
+layline train --resume runs/photos                        after an interruption
 """
 # Settings that the recipe modern may choose itself.
 _CHOSEN = {
@@ -38,7 +38,7 @@ _CHOSEN = {
     "head_lr": "chosen by method",
     "epochs": "chosen by number of samples",
     "batch_size": "chosen by number of samples",
-    "folds": "5 for small data",
+    "folds": "3 for small data",
 }
 
 

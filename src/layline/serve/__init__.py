@@ -1,7 +1,7 @@
 """Serve a model as a page and a JSON interface: ``layline serve``, or any ASGI server.
 
 >>> from layline.serve import create_app
->>> app = create_app("runs/cars-committee")  # doctest: +SKIP
+>>> app = create_app("runs/cars")  # doctest: +SKIP
 """
 
 from dataclasses import asdict, dataclass

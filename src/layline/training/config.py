@@ -221,7 +221,7 @@ class TrainingConfig(Section):
     folds: NonNegativeInt | None = _setting(
         0,
         "Folds of a cross-validation that calibrates, instead of validation and calibration "
-        "splits; 0 for these splits (unset: 5 for small data).",
+        "splits; 0 for these splits (unset: 3 for small data).",
         TRAINING,
         le=100,
     )

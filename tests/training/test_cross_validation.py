@@ -12,8 +12,8 @@ from torch import nn
 
 import layline
 from layline import heads
-from layline.data.loaders import RowBatches
 from layline.data import splits
+from layline.data.loaders import RowBatches
 from layline.data.splits import assign_folds
 from layline.evaluation.predictions import Split
 from layline.model.model import Network

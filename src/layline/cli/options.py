@@ -108,7 +108,8 @@ def show_numbers(numbers: dict[str, Any], console: "Console", folder: Path | Non
             f"the true class in {each['measured']:.1%}{verdict}"
         )
     if folder is not None:
-        lines.append(f"Epoch {numbers['epoch']} is used. The results are in {folder}")
+        used = "" if numbers.get("closed_form") else f"Epoch {numbers['epoch']} is used. "
+        lines.append(f"{used}The results are in {folder}")
     for line in lines:
         console.print(line, highlight=False, soft_wrap=True)
 

@@ -168,6 +168,7 @@ def render_run(run: RunRecord) -> str:
         first_threshold=first,
         most_buttons=_MOST_BUTTONS,
         format_interval=format_interval,
+        trained=not run.config.training.closed_form,  # epoch by epoch
         selection=_selection(run),
         facts=_facts(run),
         decoded=[METRICS[key] for key in _DECODED],
@@ -301,7 +302,7 @@ def _figures(run: RunRecord) -> dict[str, Any]:
         figures |= draw.similarity_figures(
             run.similarities["q"], run.similarities.get("u"), classes
         )
-    if not run.is_evaluation:
+    if not run.is_evaluation and not run.config.training.closed_form:
         curves = {
             "loss": ("Loss", {"validation_loss": "validation", "train_loss": "training"}),
             "mae": ("Validation MAE", {"validation_mae": "MAE"}),

@@ -281,6 +281,8 @@ def train_run(
         if held_out is None or validation is not None:
             held_out, unseen = _predict_held_out(run, network, splits)
         facts: dict[str, Any] = {"epoch": best_epoch}
+        if config.training.closed_form:
+            facts["closed_form"] = True
         if measured := _calibrate(run, held_out, unseen, folder):
             facts["validation"] = measured
         return _test(run, network, splits["test"], folder, facts)

@@ -300,7 +300,8 @@ def test_the_only_sample_of_a_class_is_in_no_fold():
 
 
 def test_epochs_and_batch_size_follow_from_the_number_of_samples():
-    size, few = choose_batch_size(30), {"n": 30, "folds": 0, "validation_fraction": 0, "dim": 4}
+    size = choose_batch_size(30, "table")
+    few = {"n": 30, "folds": 0, "validation_fraction": 0, "dim": 4}
     assert small(epochs=None, **few).n_iter_ == choose_epochs(30, size, kind="table")
     assert same(small(**few), small(**few, batch_size=size))
     paper = {**few, "recipe": "paper"}

@@ -15,7 +15,7 @@ from layline.training.distributed import make_accelerator
 from layline.training.optim import choose_batch_size, choose_epochs
 from layline.training.recipes import draft_config, resolve_config
 
-EPOCHS = choose_epochs(42, choose_batch_size(42), kind="features")  # on frozen features
+EPOCHS = choose_epochs(42, choose_batch_size(42, "features"), kind="features")  # on frozen features
 
 
 @pytest.fixture(scope="module")

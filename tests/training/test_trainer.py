@@ -23,6 +23,7 @@ from layline.training.optim import (
     WeightAverage,
     choose_batch_size,
     choose_epochs,
+    choose_learning_rate,
     make_optimizer,
     rate_factor,
     set_learning_rates,
@@ -361,11 +362,19 @@ def test_a_batch_of_light_samples_moves_the_weights_little():
 
 @given(count=st.integers(1, 10**6))
 def test_a_batch_is_a_power_of_two_from_16_to_512_near_an_eighth_of_all(count):
-    size = choose_batch_size(count)
+    size = choose_batch_size(count, "features")
     assert size in {16, 32, 64, 128, 256, 512}
     if 16 < size < 256:  # few or many samples have the smallest or the largest batches
         assert count / 8 / 2**0.5 <= size <= count / 8 * 2**0.5
-    assert size <= choose_batch_size(count + 1)
+    assert size <= choose_batch_size(count + 1, "features")
+    if count < 4000 or count >= 50_000:
+        assert choose_batch_size(count, "table") == size
+
+
+@given(count=st.integers(1, 10**6))
+def test_only_large_tables_have_a_lower_learning_rate(count):
+    assert choose_learning_rate(count, "features") == 4e-3
+    assert choose_learning_rate(count, "table") == (4e-3 if count < 4000 else 3e-3)
 
 
 @given(count=st.integers(1, 10**6), batch_size=st.integers(1, 2000))
@@ -380,7 +389,7 @@ def test_tables_have_20_to_60_epochs_and_at_least_100_steps(count, batch_size):
     epochs, per_epoch = choose_epochs(count, batch_size, "table"), math.ceil(count / batch_size)
     assert epochs >= choose_epochs(count, batch_size, "features")
     assert epochs <= 60 or (epochs - 1) * per_epoch < 100
-    assert epochs == 60 or count < 800 or epochs * per_epoch >= 100
+    assert epochs == 60 or count < 800 or (epochs >= 30 and epochs * per_epoch >= 100)
 
 
 @given(count=st.integers(1, 10**6), batch_size=st.integers(1, 2000))

@@ -39,7 +39,7 @@ def choose_layers(count: int) -> dict[str, Any]:
     """Choose the hidden layers and their dropout by the number of training rows."""
     if count < 1000:
         return {"hidden": (128,), "dropout": 0.2}
-    return {"hidden": (128, 128) if count < 5000 else (256, 256), "dropout": 0.0}
+    return {"hidden": (128, 128), "dropout": 0.0}
 
 
 class PiecewiseLinear(nn.Module):
@@ -169,10 +169,12 @@ class MLP(TableBackbone):
         standard = ((x - self.mean) / self.scale).to(next(self.parameters()).dtype)
         if len(self.hidden) == 0:
             return standard
-        first = self.hidden[0](standard)
+        first, *others = self.hidden
+        hidden = first(standard)
         if self.encoding is not None:
-            first = first + self.encoding(standard)
-        hidden = self.hidden[1:](first)
+            hidden = hidden + self.encoding(standard)
+        for layer in others:
+            hidden = layer(hidden)
         hidden = self.dropout(hidden)
         return torch.cat([hidden, standard], dim=1) if self.linear else hidden
 

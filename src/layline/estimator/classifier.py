@@ -43,6 +43,7 @@ from layline.training.optim import (
     Options,
     choose_batch_size,
     choose_epochs,
+    choose_learning_rate,
     default_head_rate,
     default_warmup,
 )
@@ -85,7 +86,7 @@ class OrdinalClassifier(
         epochs: Number of passes over the training samples; by default, small data have more. If
             it is set, or ``hidden``, ``"auto"`` is ``"committee"``.
         batch_size: Samples per step of AdamW; by default 16 to 512, by the number of samples.
-        learning_rate: Learning rate of the backbone.
+        learning_rate: Learning rate of the backbone; by default 4e-3, or 3e-3 for large tables.
         head_learning_rate: Learning rate of the head; by default 0.01, times the method's
             ``rate_factor`` with the recipe ``"modern"``.
         weight_decay: Weight decay of AdamW.
@@ -159,7 +160,7 @@ class OrdinalClassifier(
         recipe: str = "modern",
         epochs: int | None = None,
         batch_size: int | None = None,
-        learning_rate: float = 4e-3,
+        learning_rate: float | None = None,
         head_learning_rate: float | None = None,
         weight_decay: float = 1e-2,
         decode: Decode = "median",
@@ -322,13 +323,15 @@ class OrdinalClassifier(
     def _make_options(self, count: int) -> Options:
         """Return the options of the trainer for a number of training samples."""
         _, method = heads.find(_without_auto(self.method))
-        size, epochs = self.batch_size, self.epochs
+        size, epochs, rate = self.batch_size, self.epochs, self.learning_rate
+        kind: InputKind = "table" if _is_table(self.backbone) else "features"
+        if rate is None:
+            rate = choose_learning_rate(count, kind) if self.recipe == "modern" else 4e-3
         if size is None:
-            size = choose_batch_size(count) if self.recipe == "modern" else 32
+            size = choose_batch_size(count, kind) if self.recipe == "modern" else 32
         else:
             check_integer("batch_size", size, 1)
         if epochs is None:
-            kind: InputKind = "table" if _is_table(self.backbone) else "features"
             epochs = choose_epochs(count, size, kind) if self.recipe == "modern" else 48
         check_integer("epochs", epochs, 1)
         head_rate = self.head_learning_rate
@@ -338,7 +341,7 @@ class OrdinalClassifier(
         return Options(
             epochs=epochs,
             batch_size=size,
-            learning_rate=self.learning_rate,
+            learning_rate=rate,
             head_learning_rate=head_rate,
             weight_decay=self.weight_decay,
             decode=self.decode,

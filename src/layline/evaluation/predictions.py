@@ -122,7 +122,7 @@ def predict_split(
         decisions.append(torch.stack([by_decoding[name] for name in names], dim=1))
         kept.append(features[is_kept[index].to(device)].float())
 
-    def in_order(index: Int[Tensor, " n"], rows: list[Tensor]) -> Tensor:
+    def in_order(index: Tensor, rows: list[Tensor]) -> Tensor:
         """Gather the rows of all processes in the order of the samples, on the CPU."""
         index, gathered = processes.gather(index.to(device), torch.cat(rows))
         return gathered[index.argsort()].cpu()

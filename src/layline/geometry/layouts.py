@@ -69,8 +69,10 @@ def orthonormal_pair(plane: Float[Tensor, "2 d"]) -> Float[Tensor, "2 d"]:
     moves continuously during training.
     """
     u0, u1 = plane / lengths(plane)
-    for _ in range(2):  # the second pass removes the rounding error of the first
-        u1 = torch.addcmul(u1, torch.dot(u1, u0), u0, value=-1)
+    u1 = torch.addcmul(u1, torch.dot(u1, u0), u0, value=-1)
+    with torch.no_grad():  # a second pass finds the rounding error, which has no derivative
+        error = torch.dot(u1, u0) * u0
+    u1 = u1 - error
     return torch.stack([u0, u1 / lengths(u1)])
 
 

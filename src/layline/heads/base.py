@@ -1,5 +1,6 @@
 """The contract of a head: it turns features into a loss, probabilities and ranks."""
 
+import math
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, Protocol, final, get_args, runtime_checkable
@@ -183,9 +184,9 @@ class OrdinalHead(nn.Module, ABC):
     def _check_weights(self, sample_weight: Tensor, features: Tensor) -> Tensor:
         _check_tensor("sample_weight", sample_weight, (len(features),), features.device)
         if can_check_values(sample_weight):
-            wrong = sample_weight[~((sample_weight >= 0) & sample_weight.isfinite())]
-            if len(wrong) or not sample_weight.any():
-                got = f"{float(wrong[0])}" if len(wrong) else "zeros"
+            low, high = (float(end) for end in sample_weight.aminmax())  # NaN if there is one
+            if not (low >= 0 and 0 < high < math.inf):
+                got = "zeros" if low == high == 0 else high if low >= 0 else low
                 raise UserError(f"sample_weight must be finite, ≥ 0 and not all zero, got {got}")
         return sample_weight.to(features.dtype)
 

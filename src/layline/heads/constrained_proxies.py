@@ -121,7 +121,8 @@ class ConstrainedProxies(OrdinalHead):
     def _losses(self, features: Features, ranks: Ranks) -> PerSample:
         """Compute equation (12), or equation (13) with a smoothing, and the layout's penalty."""
         log_p, share = self._log_probs(features), self._share_of_q
-        losses = F.nll_loss(log_p, ranks, reduction="none")
+        if share < 1:
+            losses = F.nll_loss(log_p, ranks, reduction="none")
         if share > 0 or self.smoothing is not None:
             # rows for all classes, or for the samples one by one, whichever are fewer
             by_class = self.num_classes <= len(ranks) or self.unimodal_over == "classes"

@@ -169,7 +169,9 @@ class TrainingConfig(Section):
         32, "Samples per step (unset: by the number of training samples).", TRAINING
     )
     optimiser: Literal["adamw", "sgd"] = _setting("adamw", "Optimizer.")
-    learning_rate: PositiveFloat = _setting(1e-3, "Learning rate.", TRAINING, name="lr")
+    learning_rate: PositiveFloat | None = _setting(
+        1e-3, "Learning rate (unset: by the number of training samples).", TRAINING, name="lr"
+    )
     backbone_learning_rate: PositiveFloat | None = _setting(
         None, "Learning rate below the last layers (default: lr).", TRAINING, name="backbone_lr"
     )

@@ -78,7 +78,9 @@ MODERN: dict[str, Any] = {
     "ties": "loss",
 }
 
-_LARGE = 10_000  # training samples, from which on larger batches are faster and as good
+_LARGE_TABLE = 4000  # training samples, from which on more steps at a lower rate are better
+_LARGE = 10_000  # samples of frozen features, from which on larger batches are faster and as good
+_HUGE_TABLE = 50_000  # rows, from which on there are enough steps
 
 
 def default_head_rate(method: HeadSpec, recipe: str) -> float:
@@ -86,8 +88,10 @@ def default_head_rate(method: HeadSpec, recipe: str) -> float:
     return 1e-2 * (method.rate_factor if recipe == "modern" else 1.0)
 
 
-def choose_batch_size(count: int) -> int:
+def choose_batch_size(count: int, kind: InputKind) -> int:
     """Choose the batch size of a table or of frozen features by the number of training samples."""
+    if kind == "table" and _LARGE_TABLE <= count < _HUGE_TABLE:
+        return 128
     if count >= _LARGE:
         return 512
     return min(max(1 << round(math.log2(max(count / 8, 1))), 16), 256)
@@ -96,14 +100,21 @@ def choose_batch_size(count: int) -> int:
 def choose_epochs(count: int, batch_size: int, kind: InputKind) -> int:
     """Choose the number of epochs by the number of training samples.
 
-    Tables have 20 to 60 epochs, frozen features 20, and both at least 100 steps. Networks for
-    images have at least 500 steps.
+    Tables have 20 to 60 epochs, large ones 30, frozen features 20, and all at least 100 steps.
+    Networks for images have at least 500 steps.
     """
     per_epoch = math.ceil(count / batch_size)
     if kind == "images":
         return min(max(math.ceil(500 / per_epoch), 30), 150)
-    usual = min(20 + count // 20, 60) if kind == "table" else 20
+    usual = 20
+    if kind == "table":
+        usual = 30 if count >= _LARGE_TABLE else min(20 + count // 20, 60)
     return max(math.ceil(100 / per_epoch), usual)
+
+
+def choose_learning_rate(count: int, kind: InputKind) -> float:
+    """Choose the learning rate of a table or of frozen features in the estimator."""
+    return 3e-3 if kind == "table" and count >= _LARGE_TABLE else 4e-3
 
 
 def default_warmup(epochs: int) -> float:

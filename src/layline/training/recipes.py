@@ -36,6 +36,7 @@ from layline.training.optim import (
     InputKind,
     choose_batch_size,
     choose_epochs,
+    choose_learning_rate,
     default_head_rate,
 )
 from layline.utils.files import digest_file
@@ -78,7 +79,7 @@ RECIPES: dict[str, Recipe] = {
             },
         },
         situations={
-            "table": {"training": {"learning_rate": 4e-3, "patience": 5}},
+            "table": {"training": {"learning_rate": None, "patience": 5}},
             "small": {"data": {"augmentation": "flip"}, "training": {"learning_rate": 1e-2}},
             "frozen small": _AFTER_FROZEN,
             "frozen": combine(_AFTER_FROZEN, {"backbone": {"options": {"all_stages": True}}}),
@@ -155,6 +156,7 @@ def resolve_config(*trees: Mapping[str, Any]) -> Config:
     if draft.init_from is not None:  # the initial model has its own options of the backbone
         usual = TrainingConfig().model_dump() | defaults["training"]
         rates = {k: v for k, v in usual.items() if k.endswith("learning_rate") and v is not None}
+        rates.setdefault("learning_rate", choose_learning_rate(0, "table"))
         lower = {key: draft.init_from.rate * rate for key, rate in rates.items()}
         defaults = combine({**defaults, "backbone": {}}, {"training": lower})
     return _complete(validate(Config, combine(defaults, wanted)), name)
@@ -243,17 +245,18 @@ def choose_method(config: Config, dataset: Dataset) -> Config:
 
 
 def complete_length(config: Config, dataset: Dataset) -> Config:
-    """Fill in what follows from the samples: method, epochs, batch size, warm-up, folds."""
+    """Fill in what follows from the samples: method, epochs, batch size, rates, folds."""
     config = choose_method(config, dataset)
     training, count = config.training, len(dataset.splits.train)
     kind: InputKind = "features" if config.backbone.freeze else "images"
     kind = "table" if isinstance(dataset.inputs, Rows) else kind
-    size = training.batch_size or (32 if kind == "images" else choose_batch_size(count))
+    size = training.batch_size or (32 if kind == "images" else choose_batch_size(count, kind))
     epochs = training.epochs or choose_epochs(count, size, kind)
     folds = training.folds
     if folds is None:
         folds = 0 if len(dataset.splits.validation) else FOLDS
     lengths: Tree = {"batch_size": size, "epochs": epochs, "folds": folds}
+    lengths["learning_rate"] = training.learning_rate or choose_learning_rate(count, kind)
     chosen = training.model_copy(update=lengths)
     options = chosen.options()
     lengths |= {"warmup_epochs": options.warmup_epochs, "head_epochs": options.head_epochs}

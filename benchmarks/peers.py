@@ -17,7 +17,7 @@ scikit-learn's ``HistGradientBoostingClassifier(learning_rate=…)`` is taken as
 
 What is from a library's documentation is named with its page; all else is our reading. For all
 networks that is: columns standardised by the rows that are trained on, the body that our own
-methods had in the second edition (see :func:`body_widths`) with ReLU and no dropout, shuffled
+methods had in version 0.2.0 (see :func:`body_widths`) with ReLU and no dropout, shuffled
 batches of which the last may be smaller, epochs and batch size as the grid says. Where
 a documentation chooses the epoch on samples of its own, a share ``validation`` of the training part
 is kept for that, stratified; the validation part of the bench is not seen. One thread
@@ -63,7 +63,7 @@ _FROZEN = 500  # tables have fewer columns, frozen features have more
 
 
 def body_widths(columns: int, hidden: Sequence[int] | None = None) -> tuple[int, ...]:
-    """Give the widths of the hidden layers, by default those of our second edition.
+    """Give the widths of the hidden layers, by default those of our version 0.2.0.
 
     Two of 128 for a table; one of 512 for frozen features. An estimator is not told which of both
     it gets: from 500 columns on they are taken for frozen features.

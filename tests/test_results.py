@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from layline import heads
 from layline.bench.grid import read_grid
 from layline.bench.learning_curves import make_curve_tables
 from layline.bench.runner import run_grid
@@ -18,8 +17,7 @@ from layline.bench.tables import make_tables, to_csv, to_markdown
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = sorted(path.parent for path in ROOT.glob("results/*/tables"))
-EDITION = ROOT / "results" / "edition-2"
-SIX = ("arc", "hard-linear", "soft-poisson", "classification", "ranking", "cnnpor")
+EDITION = ROOT / "results" / "edition-3"
 
 
 def test_the_results_are_small():
@@ -43,13 +41,6 @@ def test_every_published_table_is_made_from_the_runs(folder):
     about = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
     assert about["runs"] >= runs  # with those of the settings that were not chosen
     assert about["failed"] == 0
-
-
-def test_the_benchmark_has_every_method():
-    methods = {
-        getattr(each, "method", "") for each in read_grid(EDITION / "grid.toml").all_methods()
-    }
-    assert set(heads.names()) - {"committee", "layout-mixture"} <= methods  # which are newer
 
 
 def test_the_tables_of_the_benchmark_are_in_its_pages(monkeypatch):
@@ -86,22 +77,19 @@ def test_every_grid_can_be_run(file, monkeypatch):
 
 
 @pytest.mark.slow
-def test_six_runs_of_the_second_edition_agree_with_the_published_ones(tmp_path, monkeypatch):
-    """On photographs that come with the package, within the noise of five published seeds."""
+def test_runs_agree_with_the_published_ones(tmp_path, monkeypatch):
+    """On photographs that come with the package; another processor may change a few predictions."""
     monkeypatch.chdir(ROOT)
     grid = read_grid(EDITION / "grid.toml")
-    published = read_results(EDITION)
-    labels = ["data", "method", "setting", "seed"]
-    chosen = published[(published["data"] == "photo-quality") & published["method"].isin(SIX)]
-    wanted = {tuple(row) for row in chosen[chosen["seed"] == "0"][labels].itertuples(index=False)}
     only = [each for each in grid.data if each.name == "photo-quality"]
-    cells = grid.model_copy(update={"data": only}).cells()
-    cells = [cell for cell in cells if tuple(cell.labels[name] for name in labels) in wanted]
-    assert len(cells) == len(SIX)
+    cells = grid.model_copy(update={"data": only, "seeds": [0]}).cells()
+    cells = [cell for cell in cells if cell.labels["method"] in ("default", "classification")]
+    assert len(cells) == 2 * len(grid.labels_of(only[0]))
     store = Store(tmp_path)
     assert run_grid(cells, store, Console(quiet=True), jobs=1) == []
-    metrics = ["mae", "accuracy", "rps", "nll"]
-    new = store.frame(cells, ["median"]).set_index("method")[metrics]
-    seeds = chosen[chosen["decode"] == "median"].groupby("method")[metrics]
-    assert len(new) == len(SIX)
-    assert ((new - seeds.mean()).abs() <= 4 * seeds.std()).all(axis=None), new - seeds.mean()
+    known = ["data", "method", "labels", "seed", "decode"]
+    new = store.frame(cells, grid.used_decodings()).set_index(known)
+    published = read_results(EDITION).set_index(known).loc[new.index]
+    assert (new["key"] == published["key"]).all()
+    for metric in ("mae", "rps"):
+        assert ((new[metric] - published[metric]).abs() < 0.02).all(), metric

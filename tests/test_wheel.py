@@ -296,4 +296,4 @@ def test_the_wheel_and_the_sdist_have_the_files_they_need(wheel):
     with tarfile.open(sdist) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}
     assert {"tests/test_wheel.py", "mkdocs.yml", "docs/index.md", "examples/table.py"} <= held
-    assert {"results/edition-2/results.csv", "requirements.lock", "CITATION.cff"} <= held
+    assert {"results/edition-3/results.csv", "requirements.lock", "CITATION.cff"} <= held

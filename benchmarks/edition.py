@@ -25,7 +25,6 @@ LAYOUTS = ROOT / "results" / "layouts"
 PAGES = (ROOT / "docs" / "benchmark.md", ROOT / "README.md")
 DEFAULT, PLAIN = "default", "classification"
 COMPARED = ("mae", "rps", "macro_mae", "qwk", "accuracy")
-IN_README = ("gradient boosting", "logistic regression")
 # what the paper says, in one line, and the methods that it is about
 CLAIMS = (
     ("Proxies on a line are better than proxies without an order", "line", "simplex"),
@@ -78,21 +77,6 @@ def half_table(frame: pd.DataFrame, grid: Grid) -> str:
     return "\n".join(lines)
 
 
-def short_table(frame: pd.DataFrame) -> str:
-    """Write the differences of a few methods in MAE and RPS, for the README."""
-    sizes = label_counts(frame)
-    head = [f"{METRICS[m].title}, {_title(n)}" for m in ("mae", "rps") for n in sizes]
-    lines = [_row(["", *head]), "|---|" + "--:|" * len(head)]
-    methods = [m for m in frame["method"].unique() if m != PLAIN]
-    for method in methods:
-        cells = []
-        for metric in ("mae", "rps"):
-            found = compare(frame, method, PLAIN, metric)
-            cells += [f"{found.loc[n]['difference']:+.1f}".replace("-", "−") for n in sizes]
-        lines.append(_row([method, *cells]))
-    return "\n".join(lines)
-
-
 def set_table(frame: pd.DataFrame) -> str:
     """Write the MAE of the default and of a plain classifier on each data set."""
     sizes = label_counts(frame)
@@ -119,7 +103,6 @@ def tables() -> dict[str, str]:
         "ranks": _plain(curve_rank_table(curves)),
         "claims": claim_table([frame, layouts]),
         "halves": half_table(frame, grid),
-        "short": short_table(frame),
         "sets": set_table(frame),
     }
 

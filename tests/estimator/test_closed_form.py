@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from scipy import sparse
 
 import layline
@@ -36,6 +37,10 @@ def test_the_fitted_estimator_has_the_documented_attributes():
     ("changes", "method"),
     [
         ({"hidden": (8,)}, "committee"),
+        ({"folds": 2, "epochs": 1}, "committee"),
+        ({"batch_size": 8, "epochs": 1}, "committee"),
+        ({"learning_rate": 1e-3, "epochs": 1}, "committee"),
+        ({"head_options": {"members": ["ranking", "sord"]}, "epochs": 1}, "committee"),
         ({"epochs": 2}, "committee"),
         ({"recipe": "paper", "epochs": 2}, "committee"),
         ({"method": "ranking", "epochs": 2}, "ranking"),
@@ -78,18 +83,27 @@ def test_ranges_contain_the_truth_as_often_as_they_promise():
     assert np.mean(covered) > 0.8
 
 
+def log_loss(model):
+    return -model.predict_log_proba(NEW)[np.arange(300), NEW_Y].mean()
+
+
+def test_copies_of_a_sample_do_not_tell_its_label():
+    once, twice = fit(), fit(np.repeat(X, 2, axis=0), np.repeat(Y, 2))
+    assert log_loss(twice) < log_loss(once) + 0.05
+    low, high = twice.predict_range(NEW, coverage=0.9)
+    assert ((low <= NEW_Y) & (high >= NEW_Y)).mean() > 0.85
+
+
 def test_a_group_is_left_out_as_a_whole():
-    """Copies of a sample would otherwise tell its label."""
-    x, y = np.repeat(X, 2, axis=0), np.repeat(np.random.default_rng(1).permutation(Y), 2)
+    """Nearly the same rows of a patient would otherwise tell their label."""
+    x = np.repeat(X, 2, axis=0) + 1e-6 * RNG.normal(size=(180, 3))
+    y = np.repeat(np.random.default_rng(1).permutation(Y), 2)
     leaking = fit(x, y).predict_proba(X).max(axis=1).mean()
     grouped = fit(x, y, groups=np.repeat(np.arange(90), 2)).predict_proba(X).max(axis=1).mean()
     assert grouped < leaking
 
 
-def test_without_folds_samples_are_held_out():
-    held_out = fit(folds=0, validation_fraction=0.2)
-    assert held_out.method_ == "layout-mixture"
-    assert len(held_out.calibration_.scores) == 14  # a fifth of the rest
+def test_given_validation_samples_calibrate():
     validated = OrdinalClassifier().fit(X[30:], Y[30:], X_val=X[:30], y_val=Y[:30])
     assert (validated.method_, len(validated.calibration_.scores)) == ("layout-mixture", 0)
     assert validated.calibration_.temperature != 1
@@ -116,6 +130,18 @@ def test_tables_with_categories_and_missing_values(tmp_path):
     np.testing.assert_allclose(loaded.predict_proba(frame), model.predict_proba(frame), atol=1e-4)
     again.fit(frame, Y)
     np.testing.assert_array_equal(again.predict_proba(frame), model.predict_proba(frame))
+
+
+def test_gradients_may_be_switched_off():
+    with torch.inference_mode():
+        inside = fit()
+    np.testing.assert_array_equal(inside.predict_proba(NEW), fit().predict_proba(NEW))
+
+
+def test_a_warm_start_does_not_change_to_training():
+    model = fit(warm_start=True)
+    with pytest.raises(ValueError, match="cannot change between a closed form and training"):
+        model.set_params(epochs=2).fit(X, Y)
 
 
 def test_a_warm_start_fits_all_samples_again():

@@ -10,6 +10,7 @@ import torch
 import layline
 from layline.backbones.kernel import KernelLayer, compare, kernel
 from layline.heads import create
+from layline.model.model import OrdinalModel
 from layline.model.onnx_export import export
 from layline.model.onnx_runtime import OnnxModel
 from layline.training import gaussian_process
@@ -188,6 +189,8 @@ def test_frozen_features_are_fitted_and_patients_are_left_out_as_a_whole(photogr
     ("changes", "method"),
     [
         ({"epochs": 2}, "committee"),
+        ({"folds": 2, "epochs": 2}, "committee"),
+        ({"head_options": {"members": ["ranking", "sord"]}, "epochs": 2}, "committee"),
         ({"method": "hard-linear", "epochs": 2}, "hard-linear"),
         ({"backbone_options": {"hidden": [8]}, "epochs": 2}, "committee"),
         ({"settings": {"training": {"closed_form": False, "epochs": 2}}}, "committee"),
@@ -197,6 +200,18 @@ def test_otherwise_a_run_is_trained_by_gradient_descent(ratings, tmp_path, chang
     settings = {"label": "grade", "out": tmp_path / "run", "verbose": False, "report": False}
     run = layline.train(ratings, **settings, **changes)
     assert run.model.description.method == method
+
+
+def test_a_budget_does_not_change_the_method(run, ratings, tmp_path):
+    settings = {"label": "grade", "out": tmp_path / "run", "verbose": False, "report": False}
+    assert layline.train(ratings, budget="1min", **settings).metrics["mae"] == run.metrics["mae"]
+
+
+def test_the_model_is_moved_to_the_device_of_the_run(ratings, tmp_path, monkeypatch):
+    moved = []
+    monkeypatch.setattr(OrdinalModel, "to", lambda self, device: moved.append(device))
+    layline.train(ratings, label="grade", out=tmp_path / "run", verbose=False, report=False)
+    assert [device.type for device in moved] == ["cpu"]
 
 
 def test_a_closed_form_of_another_method_is_refused(ratings, tmp_path):

@@ -26,7 +26,6 @@ from layline.geometry.layouts import lengths
 from layline.utils.validation import UserError, check_integer
 
 _CONSTANT = 0.01  # c², for the mean of the function
-Kernels = Float[Tensor, "m 5"]  # of each block: a_0, a_1, a_2, ℓ_1 and ℓ_2
 
 
 class KernelLayer(nn.Module):
@@ -55,6 +54,7 @@ class KernelLayer(nn.Module):
         self.in_features, self.widths, self.unit = in_features, list(widths), bool(unit)
         self.register_buffer("rows", torch.zeros(rows, in_features))
         self.register_buffer("center", torch.zeros(in_features))
+        # of each block: a_0, a_1, a_2, ℓ_1 and ℓ_2
         self.register_buffer("kernels", torch.ones(len(widths), 5))
         self.weight = nn.Parameter(torch.zeros(rows, sum(widths)))
         self.bias = nn.Parameter(torch.zeros(sum(widths)))

@@ -5,6 +5,7 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -23,6 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from layline import backbones, heads
+from layline.backbones.kernel import KernelLayer
 from layline.backbones.mlp import choose_layers
 from layline.data.labels import Array
 from layline.data.loaders import mixed_seed
@@ -36,7 +38,7 @@ from layline.heads.layout_mixture import count_coordinates
 from layline.model.calibration import Calibration, apply_temperature
 from layline.model.model import Network
 from layline.training.cross_validation import Outcomes, predict_out_of_fold
-from layline.training.gaussian_process import MOST_ROWS, fit_closed_form
+from layline.training.gaussian_process import PLAIN, fit_closed_form, is_few
 from layline.training.optim import (
     MODERN,
     InputKind,
@@ -84,7 +86,8 @@ class OrdinalClassifier(
         recipe: ``"modern"``: learning rates with warm-up and cosine decay, gradient clipping,
             averaged weights, and ties between epochs broken by the loss; ``"paper"``: none of it.
         epochs: Number of passes over the training samples; by default, small data have more. If
-            it is set, or ``hidden``, ``"auto"`` is ``"committee"``.
+            it is set, or ``hidden``, ``batch_size``, ``folds`` or a learning rate, the model is
+            trained and not fitted in closed form.
         batch_size: Samples per step of AdamW; by default 16 to 512, by the number of samples.
         learning_rate: Learning rate of the backbone; by default 4e-3, or 3e-3 for large tables.
         head_learning_rate: Learning rate of the head; by default 0.01, times the method's
@@ -233,7 +236,13 @@ class OrdinalClassifier(
             data = inputs.read_fit_data(self, X, y, sample_weight, groups, validation, resume)
             self.encoding_ = data.encoding
             closed = self._takes_closed_form(data.train)
-            method = heads.FEW_LABELS_METHOD if closed else _without_auto(self.method)
+            last = getattr(self.backbone_, "last", None) if resume else None
+            if resume and closed != isinstance(last, KernelLayer):
+                raise UserError(
+                    "A warm start cannot change between a closed form and training. Name the "
+                    "method and set epochs, or set warm_start=False."
+                )
+            method = heads.FEW_LABELS_METHOD if closed else heads.trained_method(self.method)
             self.method_, _ = heads.find(method)
             unseen: Outcomes | None
             if closed:
@@ -322,7 +331,7 @@ class OrdinalClassifier(
 
     def _make_options(self, count: int) -> Options:
         """Return the options of the trainer for a number of training samples."""
-        _, method = heads.find(_without_auto(self.method))
+        _, method = heads.find(heads.trained_method(self.method))
         size, epochs, rate = self.batch_size, self.epochs, self.learning_rate
         kind: InputKind = "table" if _is_table(self.backbone) else "features"
         if rate is None:
@@ -358,6 +367,19 @@ class OrdinalClassifier(
             if before is not now and before != now:
                 raise UserError(f"{name} must be {before!r} as before, or set warm_start=False.")
 
+    @contextmanager
+    def _training(self, seed: int) -> Iterator[None]:
+        """Train with a seed, one fit at a time; PyTorch's generators are shared by all threads."""
+        with (
+            _FIT_LOCK,
+            one_thread(self._takes_table),
+            torch.random.fork_rng(devices=range(torch.cuda.device_count())),
+            torch.inference_mode(False),
+            torch.enable_grad(),
+        ):
+            torch.manual_seed(seed)
+            yield
+
     def _train(
         self, data: FitData, options: Options, device: torch.device, resume: bool
     ) -> tuple[Network, Outcomes | None]:
@@ -368,14 +390,7 @@ class OrdinalClassifier(
         past = len(self.history_)
         seed = mixed_seed(self._seed, past) if resume else self._seed
         best = _BestWeights(self.verbose)
-        with (
-            _FIT_LOCK,  # PyTorch's generators are shared by all threads, so one fit at a time
-            one_thread(self._takes_table),
-            torch.random.fork_rng(devices=range(torch.cuda.device_count())),
-            torch.inference_mode(False),
-            torch.enable_grad(),
-        ):
-            torch.manual_seed(seed)
+        with self._training(seed):
             if resume:
                 network = copy.deepcopy(Network(self.backbone_, self.head_)).to(device)
             else:
@@ -398,30 +413,38 @@ class OrdinalClassifier(
         return network.eval(), unseen
 
     def _takes_closed_form(self, train: Samples) -> bool:
-        """Return whether the model is fitted in closed form: small tables, unless it is trained."""
-        known = isinstance(self.method, str) and self.method in (
-            heads.AUTO,
-            heads.FEW_LABELS_METHOD,
+        """Return whether the model is fitted in closed form: with few samples of a table.
+
+        Parameters of training by gradient descent that are set choose it instead.
+        """
+        wanted = (self.hidden, self.epochs, self.batch_size, self.folds)
+        rates = (self.learning_rate, self.head_learning_rate)
+        options = set(self.head_options or {}) <= set(heads.options_of(heads.FEW_LABELS_METHOD))
+        return bool(
+            isinstance(self.method, str)
+            and self.method in (heads.AUTO, heads.FEW_LABELS_METHOD)
+            and isinstance(self.backbone, str)
+            and self.backbone == backbones.MLP.name
+            and all(each is None for each in (*wanted, *rates))
+            and options
+            and self.recipe == "modern"
+            and isinstance(train.rows, np.ndarray)
+            and is_few(len(train), is_table=True)
         )
-        plain = self.backbone == backbones.MLP.name and self.hidden is None and self.epochs is None
-        is_few = len(train) <= MOST_ROWS and isinstance(train.rows, np.ndarray)
-        return bool(known and plain and is_few and self.recipe == "modern")
 
     def _fit_closed_form(self, data: FitData, device: torch.device) -> tuple[Network, Outcomes]:
         """Fit a Gaussian process, and predict each training sample without its group."""
         train, count, options = data.train, len(data.classes), dict(self.head_options or {})
-        dim = count_coordinates(count, **options)
-        head = heads.create(self.method_, count, dim, **options)
-        assert isinstance(head, heads.LayoutMixture)
-        x = train.rows
-        kernel = {"rows": len(x), "widths": list(head.widths)}
-        plain: Any = {"hidden": (), "bins": 0, "dropout": 0.0, "kernel": kernel}
-        backbone = backbones.MLP(x.shape[1], dim, **plain)
-        backbone.fit_scale(inputs.column_blocks(x), torch.from_numpy(train.weight))
-        network = Network(backbone, head).to(device)
-        split = train.to_split(data.class_factors)
-        with one_thread(True):
-            unseen = fit_closed_form(network, split, data.groups)
+        dim, x = count_coordinates(count, **options), data.train.rows
+        with self._training(self._seed):
+            head = heads.create(self.method_, count, dim, **options)
+            assert isinstance(head, heads.LayoutMixture)
+            kernel = {"rows": len(x), "widths": head.widths}
+            plain: Any = {**PLAIN, "kernel": kernel}
+            backbone = backbones.MLP(x.shape[1], dim, **plain)
+            backbone.fit_scale(inputs.column_blocks(x), torch.from_numpy(train.weight))
+            network = Network(backbone, head).float().to(device)
+            unseen = fit_closed_form(network, train.to_split(data.class_factors), data.groups)
         loss = float(torch.nn.functional.nll_loss(*unseen))
         self.history_, self.n_iter_, self.best_epoch_ = [{"epoch": 1, "train_loss": loss}], 1, 1
         return network.eval(), unseen
@@ -443,7 +466,7 @@ class OrdinalClassifier(
             backbone.fit_scale(inputs.column_blocks(x), torch.from_numpy(samples.weight))
         else:
             _check_output(backbone, x, self.dim)
-        options, method = dict(self.head_options or {}), _without_auto(self.method)
+        options, method = dict(self.head_options or {}), heads.trained_method(self.method)
         head = heads.create(method, num_classes=num_classes, dim=self.dim, **options)
         return Network(backbone, head.float()).to(device)
 
@@ -457,7 +480,7 @@ class OrdinalClassifier(
 
     def _calibrate(self, data: FitData, unseen: Outcomes | None) -> None:
         """Fit the temperature to the validation samples, and the ranges to the others."""
-        held_out = len(data.validation) + len(data.calibration)
+        held_out = data.fold_of is None and len(data.validation) + len(data.calibration)
         if unseen is not None and len(unseen[1]) and not held_out:
             self.calibration_ = Calibration.fit(unseen if self.recipe == "modern" else None, unseen)
             return
@@ -508,11 +531,6 @@ class OrdinalClassifier(
             log_probs.append(batch.cpu().numpy())
             ranks.append(head.predict(features, decode, batch).cpu().numpy())
         return np.concatenate(log_probs), np.concatenate(ranks)
-
-
-def _without_auto(method: Any) -> Any:
-    """Return the method that is trained by gradient descent if it is not named."""
-    return heads.DEFAULT_METHOD if isinstance(method, str) and method == heads.AUTO else method
 
 
 def _is_table(backbone: Any) -> bool:

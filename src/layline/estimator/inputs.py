@@ -145,7 +145,7 @@ def read_rows(estimator: "OrdinalClassifier", X: ArrayLike) -> Rows:
 
 
 def _count_folds(estimator: "OrdinalClassifier", count: int, has_validation: bool) -> int:
-    """Count the folds of the cross-validation: by default 5 for small data, otherwise none."""
+    """Count the folds of the cross-validation: by default 3 for small data, otherwise none."""
     if estimator.folds is not None:
         return estimator.folds
     small = count < FEWEST_FOR_SPLITS and estimator.recipe == "modern"

@@ -164,6 +164,11 @@ AUTO = "auto"  # the default of the command line and the estimator: one of the n
 FEW_LABELS_METHOD, DEFAULT_METHOD = "layout-mixture", "committee"
 
 
+def trained_method(name: Any) -> Any:
+    """Return the method, or the default one with many labels if it is ``auto``."""
+    return DEFAULT_METHOD if isinstance(name, str) and name == AUTO else name
+
+
 def create(name: Method, num_classes: int, dim: int = 512, **options: Any) -> OrdinalHead:
     """Make a head by name.
 
@@ -212,4 +217,5 @@ __all__ = [
     "find",
     "names",
     "options_of",
+    "trained_method",
 ]

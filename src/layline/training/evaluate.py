@@ -196,8 +196,8 @@ def calibrate_run(
     model.description = replace(model.description, calibration=Calibration())
     if root is None and config.training.folds:
         raise UserError(
-            "A cross-validation calibrated this run. Give the path of other labelled data to "
-            "calibrate it with them."
+            "Predictions of left-out labels calibrated this run. Give the path of other labelled "
+            "data to calibrate it with them."
         )
     if root is None:
         dataset = _read_own_data(folder, config, model, log)

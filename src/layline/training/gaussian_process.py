@@ -16,7 +16,8 @@ for Machine Learning, 2006, section 5.4.2). For the samples G of a group, such a
 
 .. math:: f_m(x_G) = Z_{mG} - \bigl[(C_m^{-1})_{GG}\bigr]^{-1} \alpha_{mG}
 
-These predictions give the spread of each layout, the weights of the layouts, the temperature, the
+Samples with the same inputs are a group as well: copies of a sample would tell its label. These
+predictions give the spread of each layout, the weights of the layouts, the temperature, the
 ranges and an estimate of the error.
 """
 
@@ -27,6 +28,8 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from scipy.optimize import minimize, minimize_scalar
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 from torch.nn.functional import nll_loss
 
@@ -40,6 +43,7 @@ from layline.utils.devices import Processes
 
 MOST_ROWS = 500  # of a table; with more, networks trained by gradient are as good
 MOST_FEATURES = 2000  # of frozen features
+PLAIN = {"hidden": (), "bins": 0, "dropout": 0.0}  # options of a table network without layers
 _MOST_FOR_SCALES = 500  # samples that the scales are fitted to
 _NOISE = 0.02  # least variance of the noise, relative to that of the targets
 _SMALLEST, _LARGEST = -4.0, 3.0  # logarithms of the scales
@@ -50,6 +54,11 @@ _PRIOR = torch.tensor(
 _DEVIATION = torch.tensor([1.0, 1.0, 1.0, 0.7, 0.7, 1.0], dtype=torch.float64)
 _PSEUDO_COUNT = 2.0  # samples that each layout has in advance, for the weights
 Groups = Sequence[Hashable] | None
+
+
+def is_few(count: int, is_table: bool) -> bool:
+    """Return whether the closed form is the default for a number of training samples."""
+    return count <= (MOST_ROWS if is_table else MOST_FEATURES)
 
 
 @torch.no_grad()
@@ -85,6 +94,7 @@ def fit_layers(
     layer.center.copy_(share.to(inputs) @ inputs)
     x = layer.prepare(inputs).cpu().double()
     layer.rows.copy_(x)
+    joined = _join_groups(x, groups)
     parts = compare(x, x, rough=not layer.unit)
     held_out = []
     noise = 1 / (share * len(share))  # more for samples of less weight
@@ -98,7 +108,7 @@ def fit_layers(
         found = _fit_scales(parts, z, noise)
         inverse = torch.linalg.inv(_covariance(found, parts, noise))
         alpha = inverse @ z
-        held_out.append(bias + deviation * (z - _residuals(inverse, alpha, groups)))
+        held_out.append(bias + deviation * (z - _residuals(inverse, alpha, joined)))
         scales.copy_(found[:5].exp())
         weights.append(deviation * alpha)
         biases.append(bias)
@@ -141,17 +151,26 @@ def _fit_scales(
 
 
 def _residuals(
-    inverse: Float[Tensor, "n n"], alpha: Float[Tensor, "n d"], groups: Groups
+    inverse: Float[Tensor, "n n"], alpha: Float[Tensor, "n d"], groups: Int[np.ndarray, " n"]
 ) -> Float[Tensor, "n d"]:
     """Compute the error of each sample when its group is left out."""
     left = alpha / inverse.diagonal()[:, None]
-    members: dict[Hashable, list[int]] = {}
-    for place, group in enumerate(groups or ()):
-        members.setdefault(group, []).append(place)
-    for index in members.values():
-        if len(index) > 1:
-            left[index] = torch.linalg.solve(inverse[np.ix_(index, index)], alpha[index])
+    for group in np.flatnonzero(np.bincount(groups) > 1):
+        index = np.flatnonzero(groups == group)
+        left[index] = torch.linalg.solve(inverse[np.ix_(index, index)], alpha[index])
     return left
+
+
+def _join_groups(x: Float[Tensor, "n p"], groups: Groups) -> Int[np.ndarray, " n"]:
+    """Number the groups of the samples; those that share the same inputs are joined."""
+    same: Int[np.ndarray, " n"] = np.unique(x.numpy(), axis=0, return_inverse=True)[1].reshape(-1)
+    if groups is None:
+        return same
+    number = {group: place for place, group in enumerate(dict.fromkeys(groups))}
+    own = len(same) + np.array([number[group] for group in groups])
+    links = coo_array((np.ones(len(same)), (same, own)), shape=[len(same) + len(number)] * 2)
+    joined: Int[np.ndarray, " n"] = connected_components(links, directed=False)[1][same]
+    return joined
 
 
 def _fit_mixture(

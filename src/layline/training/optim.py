@@ -113,7 +113,7 @@ def choose_epochs(count: int, batch_size: int, kind: InputKind) -> int:
 
 
 def choose_learning_rate(count: int, kind: InputKind) -> float:
-    """Choose the learning rate of a table or of frozen features in the estimator."""
+    """Choose the learning rate of a table by its rows, or that of a module in the estimator."""
     return 3e-3 if kind == "table" and count >= _LARGE_TABLE else 4e-3
 
 

@@ -76,7 +76,9 @@ def plan_run(
     is_open = pretrained and not {"freeze", "stages"} & set(settings.get("backbone", {}))
     plan: Tree = {}
     count, is_small = len(dataset.splits.train), len(dataset.splits.validation) == 0
-    if is_open and is_small:
+    if draft.training.closed_form and not pretrained:
+        return {}  # without epochs, there is nothing to plan
+    if is_open and (is_small or draft.training.closed_form):
         log(f"With {count} labelled images, the network is frozen.")
         plan, is_open = {"backbone": {"freeze": True}}, False
         draft = _freeze(draft, True)
@@ -160,11 +162,16 @@ def _list_ways(
     freeze: Tree = {"backbone": {"freeze": True}}
     all_looks = every * (read_time + look)
     per_epoch = (train + validation) * _HEAD_SECONDS * (1 if validation else FOLDS)
-    cheap, whole = (complete_length(_freeze(draft, way), dataset) for way in (True, False))
-    if cheap.training.closed_form:
-        freeze = combine(freeze, {"training": {"closed_form": True}})
-    few, many = int(cheap.training.epochs or 1), int(whole.training.epochs or 1)
-    frozen = _Way("the last layers on frozen features", freeze, all_looks, per_epoch, few, 1)
+    frozen_text, few, many = "the last layers on frozen features", 1, 1
+    if is_open or draft.backbone.freeze:
+        cheap = complete_length(_freeze(draft, True), dataset).training
+        few = int(cheap.epochs or 1)
+        if cheap.closed_form:
+            freeze = combine(freeze, {"training": {"closed_form": True}})
+            frozen_text = "a closed form on frozen features"
+    if is_open or not draft.backbone.freeze:
+        many = int(complete_length(_freeze(draft, False), dataset).training.epochs or 1)
+    frozen = _Way(frozen_text, freeze, all_looks, per_epoch, few, 1)
     if is_open:
         return [_Way("all of the network", {}, once, epoch, many, _FEWEST_EPOCHS), frozen]
     return [frozen] if draft.backbone.freeze else [_Way("training", {}, once, epoch, many, 1)]
@@ -189,8 +196,10 @@ def _fit_budget(
             fit = max(int(seconds / way.per_epoch), fewest)
         if fit >= fewest:
             epochs = min(most, fit)
+            closed = way.settings.get("training", {}).get("closed_form")
+            length = "" if closed else f", {epochs} epochs"
             log(
-                f"Budget {_format(seconds)} on {device}: {way.text}, {epochs} epochs, about "
+                f"Budget {_format(seconds)} on {device}: {way.text}{length}, about "
                 f"{_format(way.total(epochs))}{passed_over}."
             )
             return combine(way.settings, {"training": {"epochs": epochs}})

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -37,6 +36,7 @@ from layline.model.model_file import load
 from layline.training.callbacks import Reporter
 from layline.training.config import Config
 from layline.training.distributed import SeveralProcesses
+from layline.training.gaussian_process import PLAIN
 from layline.training.recipes import find_model
 from layline.training.run_folder import fingerprint_body
 from layline.utils.files import atomic_write, digest_file
@@ -158,9 +158,8 @@ def build_backbone(config: Config, dataset: Dataset) -> Backbone:
     if isinstance(inputs, Rows):
         options["in_features"] = inputs.values.shape[1]
         if name == MLP.name:
-            plain: dict[str, Any] = {"hidden": (), "bins": 0, "dropout": 0.0}
-            closed = config.training.closed_form
-            options = (plain if closed else choose_layers(len(dataset.splits.train))) | options
+            layers = choose_layers(len(dataset.splits.train))
+            options = (PLAIN if config.training.closed_form else layers) | options
     else:
         known = backbones.options_of(spec)
         wanted = {"size": config.data.size, "crop": config.data.crop}

@@ -30,7 +30,7 @@ from layline.training.config import (
     setting_at,
     validate,
 )
-from layline.training.gaussian_process import MOST_FEATURES, MOST_ROWS
+from layline.training.gaussian_process import MOST_FEATURES, is_few
 from layline.training.optim import (
     MODERN,
     InputKind,
@@ -164,8 +164,7 @@ def resolve_config(*trees: Mapping[str, Any]) -> Config:
 
 def _find_method(draft: Config) -> heads.HeadSpec:
     """Look up the method; ``auto`` has the settings of the method for many labels."""
-    method = draft.head.method
-    return heads.HEADS.find(heads.DEFAULT_METHOD if method == heads.AUTO else method)
+    return heads.HEADS.find(heads.trained_method(draft.head.method))
 
 
 def _situation(config: Config, name: str) -> str:
@@ -212,22 +211,28 @@ def _complete(config: Config, name: str) -> Config:
 def choose_method(config: Config, dataset: Dataset) -> Config:
     """Choose the method ``auto``, and whether the model is fitted in closed form.
 
-    That needs inputs of the last layer that do not change: a table, or frozen features. Settings of
-    the layers and the number of epochs are for training by gradient descent.
+    That needs inputs of the last layer that do not change: a table, or frozen features. Options of
+    the layers, epochs, batch size and folds belong to training by gradient descent.
     """
     head, training, backbone = config.head, config.training, config.backbone
     is_table, count = isinstance(dataset.inputs, Rows), len(dataset.splits.train)
-    situations = {} if is_table else RECIPES[config.recipe].situations
-    usual = situations.get("frozen", {}).get("backbone", {}).get("options", {})
-    own = any(usual.get(option) != value for option, value in backbone.options.items())
     name = backbone.name or default_backbone(config.data.source, config.recipe)
-    can = config.init_from is None and (name == MLP.name if is_table else backbone.freeze)
-    few = count <= (MOST_ROWS if is_table else MOST_FEATURES)
+    if is_table:
+        can, usual = name == MLP.name, Tree()
+    else:
+        can = backbone.freeze and "kernel" in backbones.options_of(backbones.find(name))
+        usual = RECIPES[config.recipe].situations.get("frozen", {}).get("backbone", {})
+    can = can and config.init_from is None
     closed, method = training.closed_form, head.method
     if closed is None:
-        is_open = config.recipe == "modern" and training.epochs is None and not own
+        wanted = (training.epochs, training.batch_size, training.folds)
+        is_open = config.recipe == "modern" and wanted == (None, None, None)
+        is_open &= all(
+            usual.get("options", {}).get(key) == value for key, value in backbone.options.items()
+        )
+        is_open &= set(head.options) <= set(heads.options_of(heads.FEW_LABELS_METHOD))
         is_meant = method in (heads.AUTO, heads.FEW_LABELS_METHOD)
-        closed = can and few and is_open and is_meant
+        closed = can and is_open and is_meant and is_few(count, is_table)
     if method == heads.AUTO:
         method = heads.FEW_LABELS_METHOD if closed else heads.DEFAULT_METHOD
     if closed and not (can and method == heads.FEW_LABELS_METHOD):
@@ -275,6 +280,10 @@ def fewest_for_splits(config: Config, is_open: bool = False) -> float:
     spec = backbones.find(config.backbone.name or default_backbone(config.data.source, "modern"))
     if spec.kind == "table":
         return FEWEST_FOR_SPLITS
+    is_closed = config.training.closed_form is not False
+    is_closed &= config.head.method in (heads.AUTO, heads.FEW_LABELS_METHOD)
+    if config.backbone.freeze and is_closed and config.training.epochs is None:
+        return MOST_FEATURES
     return FEWEST_FOR_SPLITS // 2 if config.backbone.freeze or is_open else 0
 
 

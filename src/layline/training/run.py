@@ -271,6 +271,7 @@ def train_run(
         outcomes: Outcomes | None = None
         with one_thread(cheap):
             if trainer is None:
+                run.model.to(processes.device)
                 outcomes = _fit_closed_form(run, network, train, folder)
             else:
                 best_epoch = trainer.fit().best_epoch
@@ -279,7 +280,8 @@ def train_run(
                 outcomes = _cross_validate(run, initial, train, callbacks[:1])
         held_out = unseen = outcomes
         if held_out is None or validation is not None:
-            held_out, unseen = _predict_held_out(run, network, splits)
+            held_out, apart = _predict_held_out(run, network, splits)
+            unseen = apart or outcomes
         facts: dict[str, Any] = {"epoch": best_epoch}
         if config.training.closed_form:
             facts["closed_form"] = True
@@ -327,7 +329,10 @@ def prepare_run(
     method, decode = config.head.method, decode_name(config.training.decoding)
     log(f"Method: {method}, {HEADS[method].summary}; ranks are decoded by the {decode}.")
     if config.training.closed_form:
-        log("The last layer is fitted in closed form, because there are few labels.")
+        log(
+            "The last layer is fitted in closed form. The model contains the rows or features of "
+            "its training samples."
+        )
     elif folds := config.training.folds:
         log(
             f"All {len(dataset.splits.train)} labels are used for training; a cross-validation "

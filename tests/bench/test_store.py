@@ -68,8 +68,12 @@ def test_published_results_are_extended_without_their_runs(grid, tmp_path):
     assert len(published.write_results(grid, cells)) > len(frame)
     about = json.loads((published.folder / "environment.json").read_text())
     assert (about["torch"], about["runs"]) == ("2", 3)
-    published.remove(cells[0])
+    published.remove_published(cells[:1])
     assert not published.is_done(cells[0])
+    assert not Store(published.folder).is_done(cells[0])
+    (published.folder / "cells" / "other").mkdir()
+    with pytest.raises(ValueError, match="results of another grid"):
+        published.check_folder(cells[2:])
 
 
 def test_two_grids_do_not_share_a_folder_at_once(grid, tmp_path, go):

@@ -83,6 +83,8 @@ def run_grid(
     log = Reporter(console)
     with store.lock(log):
         (store.folder / _STOP).unlink(missing_ok=True)
+        if rerun:
+            store.remove_published(distinct)
         for cell in distinct if rerun else ():
             store.remove(cell)
         todo = [cell for cell in distinct if not store.is_done(cell)]

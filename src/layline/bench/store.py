@@ -88,9 +88,9 @@ class Store:
     def check_folder(self, cells: Sequence[Cell]) -> None:
         """Refuse a folder with something other than results of these cells."""
         names = {path.name for path in self.folder.glob("[!.]*")}
-        known = {cell.key for cell in cells}
-        is_other = RESULTS in names and "cells" not in names and not known >= set(self._published)
-        if names and (not names & {"cells", GRID} or is_other or not self._has_keys()):
+        kept = {cell.key for cell in cells} | {p.name for p in (self.folder / "cells").glob("*")}
+        has_others = not kept >= set(self._published)  # that would be lost
+        if names and (not names & {"cells", GRID} or has_others or not self._has_keys()):
             raise UserError(
                 f"{self.folder} contains other files or results of another grid, which could be "
                 "overwritten. Choose a new folder for the results."
@@ -135,7 +135,15 @@ class Store:
         folder = self.run_folder(cell).path
         (folder / _OUTCOME).unlink(missing_ok=True)  # first: half a folder must not look finished
         shutil.rmtree(folder, ignore_errors=True)
-        self._published.pop(cell.key, None)
+
+    def remove_published(self, cells: Sequence[Cell]) -> None:
+        """Delete cells from ``results.csv``."""
+        keys = {cell.key for cell in cells}
+        if keys & set(self._published):
+            frame = pd.read_csv(self.folder / RESULTS, dtype=str, keep_default_na=False)
+            with atomic_write(self.folder / RESULTS) as part:
+                frame[~frame["key"].isin(keys)].to_csv(part, index=False)
+            del self._published
 
     def finish(self, cell: Cell, outcome: Outcome) -> None:
         """Write the outcome of a cell."""
@@ -184,6 +192,18 @@ class Store:
         others = [cell for cell in cells if cell.labels["seed"] not in seeds]
         return [cell for cell in others if tuple(map(cell.labels.get, settings.columns)) in best]
 
+    def _earlier_environment(self, about: Mapping[str, Any]) -> dict[str, Any]:
+        """List the values of published runs that differ from those of the present ones."""
+        file = self.folder / ENVIRONMENT
+        earlier = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        known = {name: earlier[name] for name in _ENVIRONMENT if name in earlier}
+        return {
+            name: value
+            if about.get(name, value) == value
+            else {"earlier": value, "now": about[name]}
+            for name, value in known.items()
+        }
+
     @cached_property
     def _published(self) -> dict[str, Outcome]:
         """The outcomes in ``results.csv``, by key; they have no environment and no traceback."""
@@ -224,11 +244,10 @@ class Store:
             _map_texts(frame, safe_cell).to_csv(part, index=False)
         outcomes = [self.outcome(cell) for cell in {cell.key: cell for cell in cells}.values()]
         runs = [each.environment for each in outcomes if each is not None and each.environment]
-        if self._published and (self.folder / ENVIRONMENT).is_file():
-            earlier = json.loads((self.folder / ENVIRONMENT).read_text(encoding="utf-8"))
-            runs.append({name: earlier[name] for name in _ENVIRONMENT if name in earlier})
         names = dict.fromkeys(name for each in runs for name in each)
         about = {name: _common([each[name] for each in runs if name in each]) for name in names}
+        if len(runs) < sum(outcome is not None and not outcome.error for outcome in outcomes):
+            about |= self._earlier_environment(about)
         once = frame[frame["decode"] == frame["decode"].iloc[0]]
         about |= {"runs": len(once), "failed": int((once["error"] != "").sum())}
         about["hours"] = round(float(once["seconds"].sum()) / 3600, 2)

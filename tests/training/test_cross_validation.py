@@ -241,7 +241,7 @@ def test_calibrating_again_without_other_data_is_refused(command, run):
     before = (run.folder / "best.safetensors").read_bytes()
     found = command("calibrate", run.folder)
     assert found.exit_code == 1
-    assert "cross-validation" in found.stderr.splitlines()[-1]
+    assert "left-out labels" in found.stderr.splitlines()[-1]
     assert (run.folder / "best.safetensors").read_bytes() == before
 
 

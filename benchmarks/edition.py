@@ -136,7 +136,8 @@ def _difference(line: "pd.Series[float]", interval: bool = False) -> str:
     """Write a difference, in bold if it is significant, with its interval if wanted."""
     text = f"{line['difference']:+.1f}"
     text = f"**{text}**" if line["p_holm"] < 0.05 else text
-    ends = f" ({line['low']:+.1f} to {line['high']:+.1f})" if interval else ""
+    has_ends = interval and pd.notna(line["low"])  # with too few data sets there are none
+    ends = f" ({line['low']:+.1f} to {line['high']:+.1f})" if has_ends else ""
     return (text + ends).replace("-", "−")
 
 

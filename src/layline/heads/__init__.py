@@ -161,7 +161,8 @@ names = HEADS.names
 options_of = HEADS.options_of
 
 AUTO = "auto"  # the default of the command line and the estimator: one of the next two
-FEW_LABELS_METHOD, DEFAULT_METHOD = "layout-mixture", "committee"
+FEW_LABELS_METHOD = "layout-mixture"
+DEFAULT_METHOD = "committee"
 
 
 def trained_method(name: Any) -> Any:

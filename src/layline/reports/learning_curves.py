@@ -85,10 +85,10 @@ def _spread(ends: Sequence[tuple[float, str, str]], low: float, high: float) -> 
 def _describe(axis: "Axes", curves: Curves, counts: Sequence[int]) -> None:
     """Write the title and the numbers of labels, with their numbers of data sets."""
     sizes = label_counts(curves.frame)
-    ticks, over = sizes, amount(counts[0], "data set")
+    ticks, over, label = sizes, amount(counts[0], "data set"), "labelled samples per class"
     if len(set(counts)) > 1:
-        ticks = [f"{n}\n{amount(k, 'data set')}" for n, k in zip(sizes, counts, strict=True)]
-        over = "data sets"
+        ticks = [f"{n}\n({k})" for n, k in zip(sizes, counts, strict=True)]
+        over, label = "data sets", f"{label} (number of data sets)"
     stress = {NO_STRESS: "", "noise": " with 20 % wrong labels", "gap": " with a class unlabelled"}
     title = f"MAE relative to {curves.reference}{stress[curves.stress]}; lower is better"
     decode = METRICS["mae"].own_decoding(curves.decodings)
@@ -99,7 +99,7 @@ def _describe(axis: "Axes", curves: Curves, counts: Sequence[int]) -> None:
     axis.annotate(title, (0, 1), (0, 24), fontsize=12, color=_INK, **left)
     axis.annotate(detail, (0, 1), (0, 9), fontsize=9.5, color=_GRAY, **left)
     axis.set_xticks(range(len(sizes)), ticks)
-    axis.set_xlabel("labelled samples per class", fontsize=10.5, color=_INK, labelpad=6)
+    axis.set_xlabel(label, fontsize=10.5, color=_INK, labelpad=6)
 
 
 def save_svg(figure: "PrintFigure", path: Path) -> None:

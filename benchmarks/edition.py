@@ -14,7 +14,13 @@ from pathlib import Path
 import pandas as pd
 
 from layline.bench.grid import Grid, read_grid
-from layline.bench.learning_curves import Curves, compare_by_labels, curve_rank_table, curve_table
+from layline.bench.learning_curves import (
+    Curves,
+    compare_by_labels,
+    curve_rank_table,
+    curve_table,
+    gap_table,
+)
 from layline.bench.statistics import METRICS, holm, label_counts, means
 from layline.bench.store import GRID, read_results
 from layline.bench.tables import Table, to_markdown
@@ -22,6 +28,7 @@ from layline.bench.tables import Table, to_markdown
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "results" / "edition-3"
 LAYOUTS = ROOT / "results" / "layouts"
+STRESS = ROOT / "results" / "stress"
 PAGES = (ROOT / "docs" / "benchmark.md", ROOT / "README.md")
 DEFAULT, PLAIN = "default", "classification"
 COMPARED = ("mae", "rps", "macro_mae", "qwk", "accuracy")
@@ -97,13 +104,18 @@ def tables() -> dict[str, str]:
     """Write every table, by its name in the pages."""
     frame, grid = read(FOLDER)
     layouts, _ = read(LAYOUTS)
+    stress, _ = read(STRESS)
     curves = Curves(frame, PLAIN)
+    noise, gap = (Curves(stress[stress["stress"] == s], PLAIN, s) for s in ("noise", "gap"))
     written = {metric: _plain(curve_table(curves, metric)) for metric in COMPARED}
     return written | {
         "ranks": _plain(curve_rank_table(curves)),
         "claims": claim_table([frame, layouts]),
         "halves": half_table(frame, grid),
         "sets": set_table(frame),
+        "noise": _plain(curve_table(noise, "mae")),
+        "gap_mae": _plain(curve_table(gap, "mae")),
+        "gap": _plain(gap_table(gap)),
     }
 
 

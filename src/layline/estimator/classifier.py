@@ -76,7 +76,7 @@ class OrdinalClassifier(
             that maps float32 inputs (n, ...) to (n, dim). A module is copied and trained further. A
             class or a function makes a new module in every fit; it may take ``dim`` and
             ``in_features``, the number of columns.
-        dim: Dimension d of the features.
+        dim: Dimension d of the features of a model that is trained.
         classes: The labels from lowest to highest. By default an ordered pandas Categorical keeps
             its order, and other labels are sorted, with a warning if strings have a different or
             unknown order. A label that never occurs in y can be listed.
@@ -242,7 +242,7 @@ class OrdinalClassifier(
                     "A warm start cannot change between a closed form and training. Name the "
                     "method and set epochs, or set warm_start=False."
                 )
-            method = heads.FEW_LABELS_METHOD if closed else heads.trained_method(self.method)
+            method = heads.FEW_LABELS_METHOD if closed else heads.resolve_auto(self.method)
             self.method_, _ = heads.find(method)
             unseen: Outcomes | None
             if closed:
@@ -331,7 +331,7 @@ class OrdinalClassifier(
 
     def _make_options(self, count: int) -> Options:
         """Return the options of the trainer for a number of training samples."""
-        _, method = heads.find(heads.trained_method(self.method))
+        _, method = heads.find(heads.resolve_auto(self.method))
         size, epochs, rate = self.batch_size, self.epochs, self.learning_rate
         kind: InputKind = "table" if _is_table(self.backbone) else "features"
         if rate is None:
@@ -466,7 +466,7 @@ class OrdinalClassifier(
             backbone.fit_scale(inputs.column_blocks(x), torch.from_numpy(samples.weight))
         else:
             _check_output(backbone, x, self.dim)
-        options, method = dict(self.head_options or {}), heads.trained_method(self.method)
+        options, method = dict(self.head_options or {}), heads.resolve_auto(self.method)
         head = heads.create(method, num_classes=num_classes, dim=self.dim, **options)
         return Network(backbone, head.float()).to(device)
 

@@ -165,7 +165,7 @@ FEW_LABELS_METHOD = "layout-mixture"
 DEFAULT_METHOD = "committee"
 
 
-def trained_method(name: Any) -> Any:
+def resolve_auto(name: Any) -> Any:
     """Return the method, or the default one with many labels if it is ``auto``."""
     return DEFAULT_METHOD if isinstance(name, str) and name == AUTO else name
 
@@ -218,5 +218,5 @@ __all__ = [
     "find",
     "names",
     "options_of",
-    "trained_method",
+    "resolve_auto",
 ]

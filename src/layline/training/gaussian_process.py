@@ -16,9 +16,10 @@ for Machine Learning, 2006, section 5.4.2). For the samples G of a group, such a
 
 .. math:: f_m(x_G) = Z_{mG} - \bigl[(C_m^{-1})_{GG}\bigr]^{-1} \alpha_{mG}
 
+The scales of the kernel, the noise, and the center of the targets stay those of all samples.
 Samples with the same inputs are a group as well: copies of a sample would tell its label. These
-predictions give the spread of each layout, the weights of the layouts, the temperature, the
-ranges and an estimate of the error.
+predictions give the spread of each layout, the weights of the layouts, the temperature, the ranges
+and an estimate of the error.
 """
 
 import math

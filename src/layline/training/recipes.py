@@ -164,7 +164,7 @@ def resolve_config(*trees: Mapping[str, Any]) -> Config:
 
 def _find_method(draft: Config) -> heads.HeadSpec:
     """Look up the method; ``auto`` has the settings of the method for many labels."""
-    return heads.HEADS.find(heads.trained_method(draft.head.method))
+    return heads.HEADS.find(heads.resolve_auto(draft.head.method))
 
 
 def _situation(config: Config, name: str) -> str:

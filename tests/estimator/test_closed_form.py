@@ -24,7 +24,7 @@ def fit(x=X, y=Y, groups=None, sample_weight=None, **parameters):
 
 def test_the_fitted_estimator_has_the_documented_attributes():
     model = fit()
-    assert (model.method_, model.n_iter_, model.best_epoch_) == ("layout-mixture", 1, 1)
+    assert (model.method_, model.n_iter_, model.best_epoch_) == ("joint-layout", 1, 1)
     assert model.score(NEW, NEW_Y) > 0.7
     assert model.transform(NEW).shape == (300, model.proxies_.shape[1])
     # features are near the proxies of their ranks
@@ -44,7 +44,7 @@ def test_the_fitted_estimator_has_the_documented_attributes():
         ({"epochs": 2}, "committee"),
         ({"recipe": "paper", "epochs": 2}, "committee"),
         ({"method": "ranking", "epochs": 2}, "ranking"),
-        ({"method": "layout-mixture", "epochs": 2}, "layout-mixture"),
+        ({"method": "joint-layout", "epochs": 2}, "joint-layout"),
     ],
 )
 def test_settings_of_a_training_by_gradient_descent_are_used(changes, method):
@@ -57,7 +57,7 @@ def test_settings_of_a_training_by_gradient_descent_are_used(changes, method):
 def test_many_samples_and_sparse_rows_are_trained_by_gradient_descent():
     many = np.resize(np.arange(len(X)), MOST_ROWS + 1)
     assert fit(X[many], Y[many], patience=1).method_ == "committee"
-    assert fit(X[many[:-1]], Y[many[:-1]]).method_ == "layout-mixture"
+    assert fit(X[many[:-1]], Y[many[:-1]]).method_ == "joint-layout"
     assert fit(sparse.csr_matrix(X)).method_ == "committee"
 
 
@@ -105,7 +105,7 @@ def test_a_group_is_left_out_as_a_whole():
 
 def test_given_validation_samples_calibrate():
     validated = OrdinalClassifier().fit(X[30:], Y[30:], X_val=X[:30], y_val=Y[:30])
-    assert (validated.method_, len(validated.calibration_.scores)) == ("layout-mixture", 0)
+    assert (validated.method_, len(validated.calibration_.scores)) == ("joint-layout", 0)
     assert validated.calibration_.temperature != 1
 
 
@@ -122,7 +122,7 @@ def test_tables_with_categories_and_missing_values(tmp_path):
     model = fit(frame)
     model.save(tmp_path / "model.safetensors")
     again = OrdinalClassifier.load(tmp_path / "model.safetensors")
-    assert (again.method, again.method_) == ("auto", "layout-mixture")
+    assert (again.method, again.method_) == ("auto", "joint-layout")
     for method in ("predict", "predict_proba", "transform"):
         ours, theirs = getattr(model, method)(frame), getattr(again, method)(frame)
         np.testing.assert_array_equal(ours, theirs)

@@ -23,8 +23,8 @@ NUM_CLASSES, DIM = 5, 4
 
 
 def test_every_head_is_in_the_oracle():
-    """Except newer ones, which test_committee.py and test_layout_mixture.py compare."""
-    newer = {"committee", "layout-mixture"}
+    """Except newer ones, which test_committee.py and test_joint_layout.py compare."""
+    newer = {"committee", "joint-layout"}
     assert {key.partition("|")[0] for key in KEYS} == set(HEADS.builtin) - newer
 
 

@@ -31,7 +31,7 @@ def sample(n, p=3, seed=0):
 def fit(x, ranks, weight=None, groups=None, layouts=("line", "simplex"), unit=False):
     widths = [{"line": 1, "semicircle": 2, "simplex": K}[name] for name in layouts]
     layer = KernelLayer(x.shape[1], len(x), widths, unit).double()
-    head = create("layout-mixture", K, sum(widths), layouts=list(layouts)).double()
+    head = create("joint-layout", K, sum(widths), layouts=list(layouts)).double()
     weight = torch.ones(len(x)) if weight is None else weight
     return layer, head, fit_layers(layer, head, x, ranks, weight, groups)[0]
 
@@ -48,10 +48,10 @@ def fixed_scales(monkeypatch):
 def test_features_are_the_posterior_mean(fixed_scales, unit):
     """The oracle solves the linear system with NumPy."""
     x, ranks = sample(40)
-    layer, _, _ = fit(x, ranks, layouts=["line"], unit=unit)
+    layer, head, _ = fit(x, ranks, layouts=["line"], unit=unit)
     a0, a1, a2, length, rough = fixed_scales[:5].exp().tolist()
     new = torch.randn(7, 3).double()
-    rows, points = x.numpy(), new.numpy()
+    rows, points = (m if unit else m / np.sqrt(1 + m**2 / 4) for m in (x.numpy(), new.numpy()))
     if unit:
         center = rows.mean(axis=0)
         rows, points = rows - center, points - center
@@ -68,7 +68,8 @@ def test_features_are_the_posterior_mean(fixed_scales, unit):
     gram = covariance(rows, rows) * targets.var() + noise * np.eye(40)
     cross = covariance(points, rows) * targets.var()
     expected = targets.mean() + cross @ np.linalg.solve(gram, targets - targets.mean())
-    np.testing.assert_allclose(layer(new)[:, 0].detach().numpy(), expected, atol=1e-6)
+    scale = head.log_scales.exp().item()
+    np.testing.assert_allclose(layer(new)[:, 0].detach().numpy(), scale * expected, rtol=1e-5)
 
 
 def test_a_prediction_without_a_label_is_that_of_a_fit_without_the_sample(fixed_scales):
@@ -76,10 +77,11 @@ def test_a_prediction_without_a_label_is_that_of_a_fit_without_the_sample(fixed_
     x, ranks = sample(30)
     groups = [place // 3 for place in range(15)] + list(range(15, 30))
     layer, head, left_out = fit(x, ranks, groups=groups)
-    parts = compare(x, x, rough=True)
+    rows = layer.prepare(x)
+    parts = compare(rows, rows, rough=True)
     noise = (fixed_scales[5].exp() ** 2 + 0.02) * torch.eye(30).double()
     gram = kernel(parts, fixed_scales[:5].exp())
-    targets = torch.cat([head.positions.double()[ranks]], dim=1)
+    targets = head.proxies().detach().double()[ranks]
     coordinates = torch.empty_like(targets)
     for group in set(groups):
         out = torch.tensor([own == group for own in groups])
@@ -110,15 +112,13 @@ def test_scales_maximize_the_likelihood_and_labels_without_signal_are_noise():
     assert chance.exp().max() < 0.6  # no certainty
 
 
-def test_the_layout_that_predicts_better_has_the_larger_weight():
+def test_the_line_has_a_larger_scale_where_grades_are_ordered():
     x, ranks = sample(100)
     _, head, _ = fit(x, ranks)
-    line, simplex = head.weight_logits.softmax(dim=0)
-    assert line > simplex
+    ordered = head.log_scales[0] - head.log_scales[1]
     shuffled = torch.tensor([2, 0, 3, 1])[ranks]  # the order of the grades is lost
     _, head, _ = fit(x, shuffled)
-    line, simplex = head.weight_logits.softmax(dim=0)
-    assert simplex > line
+    assert ordered > head.log_scales[0] - head.log_scales[1] + 1
 
 
 @pytest.mark.parametrize("unit", [False, True])
@@ -142,7 +142,7 @@ def run(ratings, tmp_path_factory):
 
 def test_a_run_on_few_labels_takes_the_closed_form(run):
     config = (run.folder / "config.toml").read_text()
-    assert 'method = "layout-mixture"' in config
+    assert 'method = "joint-layout"' in config
     assert "closed_form = true" in config
     assert [set(record) for record in run.history] == [{"epoch", "train_loss"}]
     assert run.metrics["validation"]["samples"] == 72  # all labels outside the test split
@@ -178,7 +178,7 @@ def test_frozen_features_are_fitted_and_patients_are_left_out_as_a_whole(photogr
     first.model.save(weights)
     settings = {**about, "weights": weights, "freeze": True}
     run = layline.train(photographs, **settings, out=tmp_path / "run", verbose=False, report=False)
-    assert run.model.description.method == "layout-mixture"
+    assert run.model.description.method == "joint-layout"
     assert run.model.backbone.last.unit
     images = sorted((photographs / "test").rglob("*.png"))
     again = layline.load(run.folder).predict_proba(images)
@@ -216,7 +216,7 @@ def test_the_model_is_moved_to_the_device_of_the_run(ratings, tmp_path, monkeypa
 
 def test_a_closed_form_of_another_method_is_refused(ratings, tmp_path):
     wanted = {"training": {"closed_form": True}}
-    with pytest.raises(ValueError, match="closed_form needs the method layout-mixture"):
+    with pytest.raises(ValueError, match="closed_form needs the method joint-layout"):
         layline.train(
             ratings, label="grade", method="ranking", settings=wanted, out=tmp_path / "run",
             verbose=False,

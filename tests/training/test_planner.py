@@ -93,7 +93,7 @@ def test_small_data_are_learned_from_frozen_features(plan):
     assert (config.backbone.freeze, config.training.folds) == (True, FOLDS)
     assert "With 48 labelled images" in messages
     config, _ = plan({"head": {"method": "auto"}}, folds=None)
-    assert (config.head.method, config.training.closed_form) == ("layout-mixture", True)
+    assert (config.head.method, config.training.closed_form) == ("joint-layout", True)
     config, _ = plan({"backbone": {"freeze": False}}, folds=None, epochs=1)
     assert (config.backbone.freeze, config.training.folds) == (False, 0)
 

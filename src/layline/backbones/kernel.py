@@ -10,8 +10,9 @@ samples, with p units each:
         + a_1^2 \exp\Bigl(-\frac{\lVert x - x' \rVert_2^2}{2 p \ell_1^2}\Bigr)
         + a_2^2 \exp\Bigl(-\frac{\lVert x - x' \rVert_1}{p \ell_2}\Bigr)
 
-A linear, a smooth and a rough function of the inputs. The last term is for tables; the outputs of
-an image network are centered and scaled to the same length instead.
+A linear, a smooth and a rough function of the inputs. The columns of a table are limited first, so
+that an outlier stays near the other rows: :math:`x / \sqrt{1 + (x / 2)^2}`. The outputs of an image
+network are centered and scaled to the same length instead, and have no rough term.
 :mod:`layline.training.gaussian_process` computes the weights and the scales of the kernels.
 """
 
@@ -25,6 +26,7 @@ from torch import Tensor, nn
 from layline.geometry.layouts import lengths
 from layline.utils.validation import UserError, check_integer
 
+_LIMIT = 2.0  # of standardized columns
 _CONSTANT = 0.01  # c², for the mean of the function
 
 
@@ -35,7 +37,7 @@ class KernelLayer(nn.Module):
         in_features: Number of units p of the input.
         rows: Number n of training samples, which the layer contains.
         widths: Number of features in each block.
-        unit: Whether inputs are centered and scaled to the same length.
+        unit: Whether inputs are centered and scaled to the same length, or limited.
     """
 
     rows: Tensor
@@ -65,9 +67,9 @@ class KernelLayer(nn.Module):
         return {"rows": len(self.rows), "widths": self.widths, "unit": self.unit}
 
     def prepare(self, x: Float[Tensor, "n p"]) -> Float[Tensor, "n p"]:
-        """Center and scale inputs, if the layer does so."""
+        """Limit columns, or center and scale features."""
         if not self.unit:
-            return x
+            return x / (1 + (x / _LIMIT).square()).sqrt()
         centered = x - self.center
         scaled: Tensor = centered * (self.in_features**0.5 / lengths(centered))
         return scaled

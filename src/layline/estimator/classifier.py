@@ -34,7 +34,7 @@ from layline.estimator.inputs import FitData, Rows, Samples, to_tensor
 from layline.evaluation.predictions import EVALUATION_FACTOR, Predictions
 from layline.geometry.decoding import Decode, check_decode
 from layline.heads.base import HasProxies
-from layline.heads.layout_mixture import count_coordinates
+from layline.heads.joint_layout import count_coordinates
 from layline.model.calibration import Calibration, apply_temperature
 from layline.model.model import Network
 from layline.training.cross_validation import Outcomes, predict_out_of_fold
@@ -70,7 +70,7 @@ class OrdinalClassifier(
         method: Name of the head, one of ``layline.heads.names()``, or a reference such as
             ``my_package.heads:MyHead``; or a subclass of ``OrdinalHead``, or a function that makes
             a head from ``num_classes``, ``dim`` and ``head_options``. ``"auto"`` is
-            ``"layout-mixture"``, fitted in closed form, for at most 500 samples, and
+            ``"joint-layout"``, fitted in closed form, for at most 500 samples, and
             ``"committee"`` for more.
         backbone: Name of the backbone, one of ``layline.backbones.names("table")``, or a module
             that maps float32 inputs (n, ...) to (n, dim). A module is copied and trained further. A
@@ -251,7 +251,7 @@ class OrdinalClassifier(
                 options = self._make_options(len(data.train))
                 network, unseen = self._train(data, options, device, resume)
             self._set_fitted(data.classes, network)
-            self._calibrate(data, unseen)
+            self._calibrate(data, unseen, closed)
         except BaseException:  # an estimator that was fitted before stays as it was
             self.__dict__.clear()
             self.__dict__.update(before)
@@ -438,7 +438,7 @@ class OrdinalClassifier(
         dim, x = count_coordinates(count, **options), data.train.rows
         with self._training(self._seed):
             head = heads.create(self.method_, count, dim, **options)
-            assert isinstance(head, heads.LayoutMixture)
+            assert isinstance(head, heads.JointLayout)
             kernel = {"rows": len(x), "widths": head.widths}
             plain: Any = {**PLAIN, "kernel": kernel}
             backbone = backbones.MLP(x.shape[1], dim, **plain)
@@ -478,11 +478,15 @@ class OrdinalClassifier(
         if isinstance(self.head_, HasProxies):
             self.proxies_ = self.head_.proxies().detach().cpu().numpy()
 
-    def _calibrate(self, data: FitData, unseen: Outcomes | None) -> None:
-        """Fit the temperature to the validation samples, and the ranges to the others."""
+    def _calibrate(self, data: FitData, unseen: Outcomes | None, closed: bool) -> None:
+        """Fit the temperature to the validation samples, and the ranges to the others.
+
+        A closed form needs no temperature: its scales were fitted to the same predictions.
+        """
         held_out = data.fold_of is None and len(data.validation) + len(data.calibration)
         if unseen is not None and len(unseen[1]) and not held_out:
-            self.calibration_ = Calibration.fit(unseen if self.recipe == "modern" else None, unseen)
+            fits_temperature = self.recipe == "modern" and not closed
+            self.calibration_ = Calibration.fit(unseen if fits_temperature else None, unseen)
             return
         if data.fold_of is not None:  # a warm start keeps the calibration
             return

@@ -15,8 +15,8 @@ from layline.heads.committee import Committee, ProxyCommittee
 from layline.heads.constrained_proxies import VARIANTS, ConstrainedProxies, Variant
 from layline.heads.cumulative import Coral, Corn, ProportionalOdds, Ranking, StickBreaking
 from layline.heads.gp_dnnor import GPDNNOR
+from layline.heads.joint_layout import JointLayout, make_joint_layout
 from layline.heads.label_distribution import Cdw, DldlV2, Emd, MeanVariance, Sord
-from layline.heads.layout_mixture import LayoutMixture, make_layout_mixture
 from layline.heads.metric_learning import ProxyAnchor, SoftTriple
 from layline.heads.pairs import CNNPOR, POE
 from layline.heads.unimodal import Regression, UnimodalBinomial, UnimodalPoisson, UnimodalPOM
@@ -80,10 +80,10 @@ def make_committee(
 
 _BUILT_IN: dict[str, HeadSpec] = {
     "committee": HeadSpec(make_committee, "committee", first_line(Committee).lower()),
-    "layout-mixture": HeadSpec(
-        make_layout_mixture,
+    "joint-layout": HeadSpec(
+        make_joint_layout,
         "fixed layout",
-        "proxies on a fixed line, a fixed semicircle and a simplex, averaged",
+        "proxies on a fixed line and at the corners of a simplex at once",
     ),
     "classification": _spec(Classification, "baseline"),
     "regression": _spec(Regression, "baseline", decode="median"),
@@ -109,7 +109,7 @@ _BUILT_IN: dict[str, HeadSpec] = {
 _BECKHAM = "Beckham and Pal, Unimodal Probability Distributions, ICML 2017"
 _REFERENCES = {
     "committee": "Layline; its members are published methods",
-    "layout-mixture": "Layline, after Wang et al., AAAI 2023",
+    "joint-layout": "Layline, after Wang et al., AAAI 2023",
     "classification": "the usual baseline",
     "regression": "the usual baseline",
     "sord": "Díaz and Marathe, Soft Labels for Ordinal Regression, CVPR 2019",
@@ -161,7 +161,7 @@ names = HEADS.names
 options_of = HEADS.options_of
 
 AUTO = "auto"  # the default of the command line and the estimator: one of the next two
-FEW_LABELS_METHOD = "layout-mixture"
+FEW_LABELS_METHOD = "joint-layout"
 DEFAULT_METHOD = "committee"
 
 
@@ -211,7 +211,7 @@ __all__ = [
     "Committee",
     "ConstrainedProxies",
     "HeadSpec",
-    "LayoutMixture",
+    "JointLayout",
     "LinearHead",
     "OrdinalHead",
     "create",

@@ -217,7 +217,7 @@ class TrainingConfig(Section):
     closed_form: bool | None = _setting(
         None,
         "Fit the last layer by Gaussian processes instead of gradient descent (unset: for few "
-        "labels of a table or of frozen features, with the method layout-mixture).",
+        "labels of a table or of frozen features, with the method joint-layout).",
     )
     calibrate: bool = _setting(False, "Fit a temperature to the probabilities.", TRAINING)
     folds: NonNegativeInt | None = _setting(

@@ -1,7 +1,7 @@
 r"""Fit the last layer and the head in closed form, by Gaussian processes.
 
 With few labels, steps of gradient descent overfit. Here the features of each layout m of a
-:class:`layline.heads.layout_mixture.LayoutMixture` are Gaussian processes on the inputs of the last
+:class:`layline.heads.joint_layout.JointLayout` are Gaussian processes on the inputs of the last
 layer, which do not change: the columns of a table, or the output of a frozen network. The targets
 :math:`Z_m` are the proxies of the true ranks, centered and scaled to a variance of one:
 
@@ -18,8 +18,12 @@ for Machine Learning, 2006, section 5.4.2). For the samples G of a group, such a
 
 The scales of the kernel, the noise, and the center of the targets stay those of all samples.
 Samples with the same inputs are a group as well: copies of a sample would tell its label. These
-predictions give the spread of each layout, the weights of the layouts, the temperature, the ranges
-and an estimate of the error.
+predictions give the scales :math:`s_m` of the layouts, the temperature, the ranges and an estimate
+of the error. The scales minimize, with a weak prior, the negative log likelihood and the ranked
+probability score:
+
+.. math:: \sum_i \Bigl[ -\log P_{y_i}(f(x_i))
+    + 3 \sum_{k} \bigl(P_{\le k}(f(x_i)) - [y_i \le k]\bigr)^2 \Bigr]
 """
 
 import math
@@ -28,7 +32,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from scipy.optimize import minimize, minimize_scalar
+from scipy.optimize import minimize
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
@@ -37,7 +41,7 @@ from torch.nn.functional import nll_loss
 from layline.backbones.base import Backbone
 from layline.backbones.kernel import KernelLayer, compare, kernel
 from layline.evaluation.predictions import Split
-from layline.heads.layout_mixture import LayoutMixture
+from layline.heads.joint_layout import JointLayout
 from layline.model.model import Network
 from layline.training.cross_validation import Outcomes
 from layline.utils.devices import Processes
@@ -53,7 +57,7 @@ _PRIOR = torch.tensor(
     [math.log(0.5), math.log(0.5), math.log(0.5), 0.3, 0.3, math.log(0.5)]
 ).double()
 _DEVIATION = torch.tensor([1.0, 1.0, 1.0, 0.7, 0.7, 1.0], dtype=torch.float64)
-_PSEUDO_COUNT = 2.0  # samples that each layout has in advance, for the weights
+_RPS_WEIGHT = 3.0
 Groups = Sequence[Hashable] | None
 
 
@@ -64,7 +68,7 @@ def is_few(count: int, is_table: bool) -> bool:
 
 @torch.no_grad()
 def fit_closed_form(network: Network, train: Split, groups: Groups = None) -> Outcomes:
-    """Fit a network that ends with a kernel layer and a layout mixture.
+    """Fit a network that ends with a kernel layer and a joint layout.
 
     Returns the log probability of every rank, and the true ranks, where each sample is predicted
     without its label and those of its group.
@@ -72,7 +76,7 @@ def fit_closed_form(network: Network, train: Split, groups: Groups = None) -> Ou
     backbone, head = network.backbone.eval(), network.head
     layer = backbone.last if isinstance(backbone, Backbone) else backbone
     assert isinstance(layer, KernelLayer)
-    assert isinstance(head, LayoutMixture)
+    assert isinstance(head, JointLayout)
     device = layer.rows.device
     inputs = []
     for x, _ in train.batches(Processes(device), 64):
@@ -84,13 +88,13 @@ def fit_closed_form(network: Network, train: Split, groups: Groups = None) -> Ou
 @torch.no_grad()
 def fit_layers(
     layer: KernelLayer,
-    head: LayoutMixture,
+    head: JointLayout,
     inputs: Float[Tensor, "n p"],
     ranks: Int[Tensor, " n"],
     weight: Float[Tensor, " n"],
     groups: Groups = None,
 ) -> Outcomes:
-    """Fit a kernel layer and a layout mixture to the inputs of the layer."""
+    """Fit a kernel layer and a joint layout to the inputs of the layer."""
     share = (weight / weight.sum()).double()
     layer.center.copy_(share.to(inputs) @ inputs)
     x = layer.prepare(inputs).cpu().double()
@@ -113,10 +117,11 @@ def fit_layers(
         scales.copy_(found[:5].exp())
         weights.append(deviation * alpha)
         biases.append(bias)
-    layer.weight.copy_(torch.cat(weights, dim=1))
-    layer.bias.copy_(torch.cat(biases))
-    coordinates = torch.cat(held_out, dim=1).to(head.log_spreads)
-    _fit_mixture(head, coordinates, ranks.to(coordinates.device), share)
+    _fit_layout_scales(head, held_out, ranks, share)
+    sizes = head.log_scales.exp().cpu().double()
+    layer.weight.copy_(_scale_blocks(weights, sizes))
+    layer.bias.copy_(_scale_blocks(biases, sizes))
+    coordinates = _scale_blocks(held_out, sizes).to(head.log_scales)
     return head.log_probs(coordinates).cpu(), ranks
 
 
@@ -174,35 +179,35 @@ def _join_groups(x: Float[Tensor, "n p"], groups: Groups) -> Int[np.ndarray, " n
     return joined
 
 
-def _fit_mixture(
-    head: LayoutMixture,
-    coordinates: Float[Tensor, "n d"],
+def _fit_layout_scales(
+    head: JointLayout,
+    held_out: Sequence[Float[Tensor, "n d"]],
     ranks: Int[Tensor, " n"],
     share: Float[Tensor, " n"],
 ) -> None:
-    """Fit the spreads and the weights of the layouts to held-out coordinates, by likelihood."""
-    share = share.to(coordinates)
-    targets = head.positions[ranks]
-    pairs = zip(*(torch.split(x, head.widths, dim=1) for x in (coordinates, targets)), strict=True)
-    start = torch.stack([(share @ (own - true).square()).mean() for own, true in pairs])
-    start = start.clamp_min(1e-6).log()
+    """Fit the scale of each layout to held-out coordinates."""
+    blocks = torch.split(head.positions.cpu().double(), head.widths, dim=1)
+    pairs = list(zip(held_out, blocks, strict=True))
+    # half of the squared distance to each proxy, without the square of the coordinates
+    far = torch.stack([p.square().sum(dim=1) / 2 - own @ p.T for own, p in pairs])
+    below = ranks[:, None] <= torch.arange(head.num_classes - 1)
+    errors = [(share @ (own - p[ranks]).square()).mean() for own, p in pairs]
+    start = -torch.stack(errors).clamp_min(1e-6).log() - math.log(len(pairs))
 
-    def log_likelihoods() -> Float[Tensor, "m n"]:
-        each = head.log_probs_by_layout(coordinates)
-        return torch.stack([-nll_loss(own, ranks, reduction="none") for own in each])
+    @torch.enable_grad()
+    def loss(values: Float[np.ndarray, " m"]) -> tuple[float, Float[np.ndarray, " m"]]:
+        squares = torch.tensor(values, requires_grad=True)
+        log_probs = (-squares.exp()[:, None, None] * far).sum(dim=0).log_softmax(dim=1)
+        scores = (log_probs.exp().cumsum(dim=1)[:, :-1] - below.double()).square().sum(dim=1)
+        each = nll_loss(log_probs, ranks, reduction="none") + _RPS_WEIGHT * scores
+        value = len(share) * (share @ each) + (squares - start).square().sum()
+        value.backward()  # type: ignore[no-untyped-call]
+        return value.item(), np.asarray(squares.grad)
 
-    for place, middle in enumerate(start.tolist()):
+    found = minimize(loss, start.numpy(), jac=True)
+    head.log_scales.copy_(torch.from_numpy(found.x) / 2)
 
-        def loss(value: float, place: int = place) -> float:
-            head.log_spreads[place] = value
-            return -float(share @ log_likelihoods()[place])
 
-        best = minimize_scalar(loss, bounds=(middle - 3, middle + 3), method="bounded").x
-        head.log_spreads[place] = best
-    likelihoods = log_likelihoods()
-    weights = torch.full((len(start),), 1 / len(start), device=likelihoods.device)
-    for _ in range(200):  # expectation maximization
-        shares = (weights.log()[:, None] + likelihoods).softmax(dim=0)
-        weights = len(share) * (shares @ share) + _PSEUDO_COUNT
-        weights = weights / weights.sum()
-    head.weight_logits.copy_(weights.log())
+def _scale_blocks(blocks: Sequence[Tensor], scales: Float[Tensor, " m"]) -> Tensor:
+    """Multiply the coordinates of each layout by its scale, and join the layouts."""
+    return torch.cat([s * block for s, block in zip(scales, blocks, strict=True)], dim=-1)

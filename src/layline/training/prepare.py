@@ -28,7 +28,7 @@ from layline.data.preprocessing import SMALLEST_PARTS, ImagePreprocessing
 from layline.data.splits import assign_folds
 from layline.data.tables import Rows, TableEncoding
 from layline.evaluation.predictions import Split, evaluation_batch_size
-from layline.heads import LayoutMixture
+from layline.heads import JointLayout
 from layline.model.calibration import Calibration
 from layline.model.description import ModelDescription
 from layline.model.model import Network, OrdinalModel, make_batches
@@ -178,7 +178,7 @@ def build_model(
         head = heads.create(method, len(dataset.classes), dim, **settings)
     last = {k: v for k, v in config.backbone.options.items() if k in _OF_LAST_LAYER}
     if config.training.closed_form:
-        assert isinstance(head, LayoutMixture)  # checked when the method was chosen
+        assert isinstance(head, JointLayout)  # checked when the method was chosen
         kernel = {"rows": len(dataset.splits.train), "widths": list(head.widths)}
         last = {k: v for k, v in last.items() if k == "all_stages"}
         last["kernel"] = {**kernel, "unit": not isinstance(inputs, Rows)}

@@ -16,7 +16,7 @@ from layline.data.preprocessing import ImagePreprocessing
 from layline.data.splits import FEWEST_FOR_SPLITS, FOLDS
 from layline.data.tables import Rows
 from layline.geometry.decoding import Decode
-from layline.heads.layout_mixture import count_coordinates
+from layline.heads.joint_layout import count_coordinates
 from layline.model.description import ModelDescription
 from layline.model.model_file import load
 from layline.training.config import (

@@ -407,8 +407,11 @@ def _calibrate(
     config, model, processes = run.config, run.model, run.processes
     log_probs, ranks = held_out
     calibration = Calibration()
+    # the scales of a closed form were fitted to the same predictions
+    is_fitted = config.training.closed_form and held_out is unseen
     if len(ranks):
-        calibration = Calibration.fit(held_out if config.training.calibrate else None, unseen)
+        fits_temperature = config.training.calibrate and not is_fitted
+        calibration = Calibration.fit(held_out if fits_temperature else None, unseen)
     model.description = replace(model.description, calibration=calibration)
     processes.accelerator.wait_for_everyone()
     if processes.is_main:

@@ -1,35 +1,30 @@
-"""The mixture of fixed layouts."""
+"""The joint layout."""
 
 import pytest
 import torch
 
 from layline.heads import create
 from layline.heads.base import HasProxies
-from layline.heads.layout_mixture import LAYOUTS, count_coordinates
+from layline.heads.joint_layout import LAYOUTS, count_coordinates
 
 
 def direct(num_classes, **options):
-    """A mixture whose features are the coordinates."""
+    """A joint layout whose features are the coordinates."""
     dim = count_coordinates(num_classes, **options)
-    return create("layout-mixture", num_classes, dim, **options).double()
+    return create("joint-layout", num_classes, dim, **options).double()
 
 
 @pytest.mark.parametrize("num_classes", [2, 3, 8, 91])
 def test_probabilities_are_those_of_the_squared_distances(num_classes):
-    head = direct(num_classes)
-    torch.nn.init.normal_(head.log_spreads)
-    torch.nn.init.normal_(head.weight_logits)
+    head = direct(num_classes, layouts=list(LAYOUTS))
+    torch.nn.init.normal_(head.log_scales)
     features = torch.randn(20, head.dim).double()
-    expected, begin = torch.zeros(20, num_classes).double(), 0
-    for place, make in enumerate(LAYOUTS.values()):
-        proxies = make(num_classes)
-        own = features[:, begin : begin + proxies.shape[1]]
-        begin += proxies.shape[1]
-        squares = (own[:, None] - proxies).square().sum(dim=2)
-        alone = (-squares / (2 * head.log_spreads[place].exp())).softmax(dim=1)
-        expected += head.weight_logits.softmax(dim=0)[place] * alone
+    scales = head.log_scales.exp()
+    blocks = [s * make(num_classes) for s, make in zip(scales, LAYOUTS.values(), strict=True)]
+    squares = torch.cdist(features, torch.cat(blocks, dim=1)).square()
+    expected = (-squares / 2).softmax(dim=1)
     # a head keeps its proxies in single precision
-    torch.testing.assert_close(head.predict_proba(features), expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(head.predict_proba(features), expected, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("num_classes", [3, 8, 101])
@@ -44,7 +39,7 @@ def test_ordered_layouts_are_ordered_and_the_simplex_is_not(num_classes):
 
 
 def test_features_of_another_dimension_pass_a_linear_layer():
-    head = create("layout-mixture", 5, 16, layouts=["line", "simplex"])
+    head = create("joint-layout", 5, 16, layouts=["line", "simplex"])
     assert (head.linear.in_features, head.linear.out_features) == (16, 6)
     assert not isinstance(head, HasProxies)
     assert isinstance(direct(5, layouts=["line", "simplex"]), HasProxies)
@@ -65,4 +60,4 @@ def test_features_on_the_proxies_have_the_rank_of_the_proxy():
 )
 def test_wrong_layouts_are_named(layouts, message):
     with pytest.raises(ValueError, match=message):
-        create("layout-mixture", 5, layouts=layouts)
+        create("joint-layout", 5, layouts=layouts)

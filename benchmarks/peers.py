@@ -5,15 +5,13 @@
 ========================  ===============  ========================================================
 ``logistic_regression``   C                scikit-learn, multinomial
 ``SoftmaxMLP``            learning_rate    scikit-learn, softmax network
+``GradientBoosting``      learning_rate    LightGBM, classification
 ``RankRegression``        learning_rate    LightGBM, regression on the rank; no probabilities
 ``all_threshold``         alpha            skordinal, linear, one slope and K-1 thresholds
 ``Coral``, ``Corn``       learning_rate    coral-pytorch, networks with K-1 binary tasks
 ``Triangular``            learning_rate    dlordinal, softmax network with soft labels
 ``KappaCLM``              learning_rate    dlordinal, cumulative link network, weighted kappa loss
 ========================  ===============  ========================================================
-
-scikit-learn's ``HistGradientBoostingClassifier(learning_rate=…)`` is taken as it is:
-``sklearn.ensemble:HistGradientBoostingClassifier``.
 
 What is from a library's documentation is named with its page; all else is our reading. For all
 networks that is: columns standardised by the rows that are trained on, the body that our own
@@ -44,7 +42,7 @@ from coral_pytorch.layers import CoralLayer
 from coral_pytorch.losses import coral_loss, corn_loss
 from dlordinal.losses import TriangularLoss, WKLoss
 from dlordinal.output_layers import CLM
-from lightgbm import LGBMRegressor
+from lightgbm import LGBMClassifier, LGBMRegressor
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
@@ -141,6 +139,52 @@ def all_threshold(alpha: float = 1.0) -> Pipeline:
     from skordinal.classifiers import LogisticAT
 
     return make_pipeline(StandardScaler(), LogisticAT(alpha=alpha))
+
+
+@dataclass(eq=False, repr=False)
+class GradientBoosting(ClassifierMixin, BaseEstimator):
+    """LightGBM's classification.
+
+    Documented (LightGBM, API of ``LGBMClassifier``): a learning rate of 0.1 and 100 trees for each
+    class. Ours: on frozen features a tree sees a tenth of the columns, which takes a tenth of the
+    time.
+
+    Attributes:
+        learning_rate: How much of each tree counts.
+        n_estimators: Number of trees for each class.
+        random_state: Seed.
+    """
+
+    learning_rate: float = 0.1
+    n_estimators: int = 100
+    random_state: int | None = None
+
+    def fit(self, X: NDArray[Any], y: NDArray[Any]) -> Self:
+        """Fit trees to the classes."""
+        x = np.asarray(X)
+        self.trees_ = LGBMClassifier(
+            learning_rate=self.learning_rate,
+            n_estimators=self.n_estimators,
+            colsample_bytree=0.1 if x.shape[1] >= _FROZEN else 1.0,
+            random_state=self.random_state,
+            n_jobs=1,
+            deterministic=True,
+            force_row_wise=True,
+            verbose=-1,
+        )
+        self.trees_.fit(x, np.asarray(y))
+        self.classes_ = self.trees_.classes_
+        return self
+
+    def predict_proba(self, X: NDArray[Any]) -> NDArray[np.float64]:
+        """Predict the probability of each class that was seen."""
+        # the booster itself: the estimator misses the names of columns that an array has not
+        found = np.asarray(self.trees_.booster_.predict(np.asarray(X), num_threads=1))
+        return found if found.ndim == 2 else np.stack([1 - found, found], axis=1)
+
+    def predict(self, X: NDArray[Any]) -> NDArray[Any]:
+        """Predict the most probable class."""
+        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
 
 @dataclass(eq=False, repr=False)

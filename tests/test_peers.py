@@ -19,7 +19,7 @@ NETWORKS = {
     "KappaCLM": f"{FILE}:KappaCLM{FASTER}",
 }
 PROBABILISTIC = {
-    "boosting": "sklearn.ensemble:HistGradientBoostingClassifier(learning_rate=0.1, max_iter=20)",
+    "GradientBoosting": f"{FILE}:GradientBoosting(n_estimators=40)",
     "logistic_regression": f"{FILE}:logistic_regression",
     "SoftmaxMLP": f"{FILE}:SoftmaxMLP{SHORT}",
     "all_threshold": f"{FILE}:all_threshold",
@@ -59,7 +59,7 @@ def fitted(text, x, ranks, seed=0):
 def quick(name):
     """A peer that takes few steps: what it draws and how it is set counts from the first on."""
     text = EVERY[name].replace("epochs=40", "epochs=3")
-    return text.replace("max_iter=20", "max_iter=3").replace("n_estimators=40", "n_estimators=3")
+    return text.replace("n_estimators=40", "n_estimators=3")
 
 
 def answers(estimator, x):

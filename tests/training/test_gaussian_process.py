@@ -51,17 +51,15 @@ def test_features_are_the_posterior_mean(fixed_scales, unit):
     layer, head, _ = fit(x, ranks, layouts=["line"], unit=unit)
     a0, a1, a2, length, rough = fixed_scales[:5].exp().tolist()
     new = torch.randn(7, 3).double()
-    rows, points = (m if unit else m / np.sqrt(1 + m**2 / 4) for m in (x.numpy(), new.numpy()))
-    if unit:
-        center = rows.mean(axis=0)
-        rows, points = rows - center, points - center
-        rows, points = (m * np.sqrt(3) / np.linalg.norm(m, axis=1)[:, None] for m in (rows, points))
+    rows, points = (layer.prepare(m).numpy() for m in (x, new))
 
     def covariance(a, b):
-        difference = a[:, None] - b
-        squares, distances = (difference**2).mean(axis=2), np.abs(difference).mean(axis=2)
-        value = 0.01 + a0**2 * (a @ b.T) / 3 + a1**2 * np.exp(-squares / (2 * length**2))
-        return value + (0 if unit else a2**2 * np.exp(-distances / rough))
+        (u, v), (own_u, own_v) = ((m[:, :3], m[:, 3:]) for m in (a, b))
+        squares = ((u[:, None] - own_u) ** 2).mean(axis=2)
+        value = 0.01 + a0**2 * (u @ own_u.T) / 3 + a1**2 * np.exp(-squares / (2 * length**2))
+        if unit:
+            return value
+        return value + a2**2 * np.exp(-np.abs(v[:, None] - own_v).mean(axis=2) / rough)
 
     targets = np.linspace(-1, 1, K)[ranks.numpy()]
     noise = (fixed_scales[5].exp().item() ** 2 + 0.02) * targets.var()
@@ -70,6 +68,29 @@ def test_features_are_the_posterior_mean(fixed_scales, unit):
     expected = targets.mean() + cross @ np.linalg.solve(gram, targets - targets.mean())
     scale = head.log_scales.exp().item()
     np.testing.assert_allclose(layer(new)[:, 0].detach().numpy(), scale * expected, rtol=1e-5)
+
+
+def test_columns_are_limited_and_have_normal_scores():
+    x = torch.randn(2000, 1, generator=torch.manual_seed(0)).double()
+    skewed = torch.cat([x.exp(), torch.ones_like(x)], dim=1)  # and a constant column
+    layer = KernelLayer(2, 1, [1]).double()
+    layer.fit_inputs(skewed, torch.full((2000,), 1 / 2000).double())
+    limited, _, scores, constant = layer.prepare(skewed).T
+    assert 0 < limited.min() <= limited.max() < 2
+    inner = x[:, 0].abs() < 1.5
+    torch.testing.assert_close(scores[inner], x[inner, 0], rtol=0, atol=0.1)
+    assert constant.abs().max() < 1e-6
+    beyond = layer.prepare(torch.tensor([[-1e9, 1.0], [1e9, 1.0]]).double())[:, 2]
+    assert beyond.tolist() == [scores.min().item(), scores.max().item()]
+
+
+def test_image_features_are_centered_and_have_the_same_length():
+    x = torch.randn(50, 3).double()
+    layer = KernelLayer(3, 1, [1], unit=True).double()
+    layer.fit_inputs(x, torch.full((50,), 1 / 50).double())
+    centered = x - x.mean(dim=0)
+    expected = centered / centered.norm(dim=1, keepdim=True) * 3**0.5
+    torch.testing.assert_close(layer.prepare(x), expected)
 
 
 def test_a_prediction_without_a_label_is_that_of_a_fit_without_the_sample(fixed_scales):

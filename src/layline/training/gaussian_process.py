@@ -96,7 +96,7 @@ def fit_layers(
 ) -> Outcomes:
     """Fit a kernel layer and a joint layout to the inputs of the layer."""
     share = (weight / weight.sum()).double()
-    layer.center.copy_(share.to(inputs) @ inputs)
+    layer.fit_inputs(inputs, share)
     x = layer.prepare(inputs).cpu().double()
     layer.rows.copy_(x)
     joined = _join_groups(x, groups)

@@ -17,9 +17,8 @@ from layline.bench.grid import Grid, read_grid
 from layline.bench.learning_curves import (
     Curves,
     compare_by_labels,
-    curve_rank_table,
-    curve_table,
     gap_table,
+    rank_overall,
 )
 from layline.bench.statistics import METRICS, holm, label_counts, means
 from layline.bench.store import GRID, read_results
@@ -31,7 +30,7 @@ LAYOUTS = ROOT / "results" / "layouts"
 STRESS = ROOT / "results" / "stress"
 PAGES = (ROOT / "docs" / "benchmark.md", ROOT / "README.md")
 DEFAULT, PLAIN = "default", "classification"
-COMPARED = ("mae", "rps", "macro_mae", "qwk", "accuracy")
+FEW = ("5", "10", "20")
 # what the paper says, in one line, and the methods that it is about
 CLAIMS = (
     ("Proxies on a line are better than proxies without an order", "line", "simplex"),
@@ -84,6 +83,34 @@ def half_table(frame: pd.DataFrame, grid: Grid) -> str:
     return "\n".join(lines)
 
 
+def difference_table(frame: pd.DataFrame, metric: str) -> str:
+    """Write the differences of all methods from a plain classifier, in per cent."""
+    sizes = label_counts(frame)
+    found = Curves(frame, PLAIN).compare(metric)
+    lines = [_row(["method", *map(_title, sizes)]), "|---|" + "--:|" * len(sizes)]
+    others = [method for method in _by_rank(frame, metric) if method != PLAIN]
+    lines += [_row([m, *(_difference(found.loc[n, m]) for n in sizes)]) for m in others]
+    return "\n".join(lines)
+
+
+def rank_table(frame: pd.DataFrame) -> str:
+    """Write mean ranks over pairs of a data set and a number of labels, with few and with all."""
+    few = frame[frame["labels"].isin(FEW)]
+    columns = {
+        f"{METRICS[metric].title}, {title}": _ranks(own, metric)
+        for metric in ("mae", "rps")
+        for title, own in (("5 to 20 per class", few), ("all", frame))
+    }
+    lines = [_row(["method", *columns]), "|---|" + "--:|" * len(columns)]
+    for method in _by_rank(frame, "mae"):
+        cells = []
+        for ranks in columns.values():
+            text = f"{ranks[method]:.2f}"
+            cells.append(f"**{text}**" if ranks[method] == ranks.min() else text)
+        lines.append(_row([method, *cells]))
+    return "\n".join(lines)
+
+
 def set_table(frame: pd.DataFrame) -> str:
     """Write the MAE of the default and of a plain classifier on each data set."""
     sizes = label_counts(frame)
@@ -105,16 +132,16 @@ def tables() -> dict[str, str]:
     frame, grid = read(FOLDER)
     layouts, _ = read(LAYOUTS)
     stress, _ = read(STRESS)
-    curves = Curves(frame, PLAIN)
     noise, gap = (Curves(stress[stress["stress"] == s], PLAIN, s) for s in ("noise", "gap"))
-    written = {metric: _plain(curve_table(curves, metric)) for metric in COMPARED}
-    return written | {
-        "ranks": _plain(curve_rank_table(curves)),
+    return {
+        "mae": difference_table(frame, "mae"),
+        "rps": difference_table(frame, "rps"),
+        "ranks": rank_table(frame),
         "claims": claim_table([frame, layouts]),
         "halves": half_table(frame, grid),
         "sets": set_table(frame),
-        "noise": _plain(curve_table(noise, "mae")),
-        "gap_mae": _plain(curve_table(gap, "mae")),
+        "noise": difference_table(noise.frame, "mae"),
+        "gap_mae": difference_table(gap.frame, "mae"),
         "gap": _plain(gap_table(gap)),
     }
 
@@ -134,6 +161,15 @@ def main() -> None:
     written = tables()
     for page in PAGES:
         page.write_text(filled(page.read_text(encoding="utf-8"), written), encoding="utf-8")
+
+
+def _ranks(frame: pd.DataFrame, metric: str) -> "pd.Series[float]":
+    decode = METRICS[metric].own_decoding(list(frame["decode"].unique()))
+    return rank_overall(frame, metric, decode).ranks
+
+
+def _by_rank(frame: pd.DataFrame, metric: str) -> list[str]:
+    return list(map(str, _ranks(frame, metric).index))
 
 
 def _row(cells: Sequence[str]) -> str:

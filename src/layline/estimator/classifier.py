@@ -561,7 +561,7 @@ class _BestWeights(Callback):
     def on_epoch_end(self, trainer: Trainer, validation: Predictions | None, is_best: bool) -> None:
         """Copy the weights if the epoch is the best so far."""
         if is_best:
-            self.weights = copy.deepcopy(trainer.network.state_dict())
+            self.weights = {k: v.clone() for k, v in trainer.network.state_dict().items()}
         if self._verbose:
             sys.stderr.write(describe_epoch(trainer) + "\n")
 

@@ -152,6 +152,17 @@ def test_a_few_samples_or_a_single_class_can_be_fitted(ranks, unit):
     assert head.log_probs(layer(x)).isfinite().all()
 
 
+def test_a_class_without_labels_is_predicted_between_its_neighbors():
+    x, ranks = sample(200)
+    new, truth = sample(400, seed=1)
+    known = ranks != 2
+    layer, head, _ = fit(x[known], ranks[known])
+    predicted = head.predict(layer(new))
+    assert (predicted[truth == 2] == 2).float().mean() > 0.5
+    assert (predicted - truth).abs().float().mean() < 0.5
+    torch.testing.assert_close(head.positions[2, 1:], torch.tensor([0, 0.5, 0, 0.5]).double())
+
+
 # Runs
 
 

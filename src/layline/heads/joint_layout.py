@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from layline.geometry.similarities import Features, PerClass, Proxies
+from layline.geometry.similarities import Features, PerClass, Proxies, Ranks
 from layline.heads.base import OrdinalHead, apply_linear
 from layline.utils.validation import UserError, check_known
 
@@ -72,10 +72,25 @@ class JointLayout(OrdinalHead):
         blocks = [LAYOUTS[name](num_classes) for name in self.layouts]
         self.widths = [block.shape[1] for block in blocks]
         positions = torch.cat(blocks, dim=1).to(torch.get_default_dtype())
-        self.register_buffer("positions", positions, persistent=False)
+        self.register_buffer("positions", positions)
         width = sum(self.widths)
         self.linear = None if dim == width else nn.Linear(dim, width)
         self.log_scales = nn.Parameter(torch.zeros(len(blocks)))
+
+    @torch.no_grad()
+    def place_unseen(self, ranks: Ranks) -> None:
+        """Move the corner of each class without a label between those of its nearest neighbors.
+
+        At its own corner, far from all samples, it would never be predicted.
+        """
+        seen = ranks.unique()
+        for name, block in zip(
+            self.layouts, torch.split(self.positions, self.widths, dim=1), strict=True
+        ):
+            for rank in range(self.num_classes) if name == "simplex" else ():
+                if rank not in seen:
+                    nearest = torch.cat([seen[seen < rank][-1:], seen[seen > rank][:1]])
+                    block[rank] = block[nearest].mean(dim=0)
 
     def scaled_positions(self) -> Proxies:
         """Return the proxies in the space of the coordinates."""

@@ -97,6 +97,7 @@ def fit_layers(
     """Fit a kernel layer and a joint layout to the inputs of the layer."""
     share = (weight / weight.sum()).double()
     layer.fit_inputs(inputs, share)
+    head.place_unseen(ranks.to(head.positions.device))
     x = layer.prepare(inputs).cpu().double()
     layer.rows.copy_(x)
     joined = _join_groups(x, groups)

@@ -83,10 +83,9 @@ class JointLayout(OrdinalHead):
 
         At its own corner, far from all samples, it would never be predicted.
         """
-        seen = ranks.unique()
-        for name, block in zip(
-            self.layouts, torch.split(self.positions, self.widths, dim=1), strict=True
-        ):
+        seen = torch.unique(ranks)
+        blocks = torch.split(self.positions, self.widths, dim=1)  # views
+        for name, block in zip(self.layouts, blocks, strict=True):
             for rank in range(self.num_classes) if name == "simplex" else ():
                 if rank not in seen:
                     nearest = torch.cat([seen[seen < rank][-1:], seen[seen > rank][:1]])

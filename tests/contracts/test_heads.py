@@ -77,7 +77,7 @@ def test_reductions_are_those_of_the_losses_one_by_one(name, weighted):
         torch.testing.assert_close(each[3], alone)
     with pytest.raises(ValueError, match=r"reduction must be .* got 'avg'"):
         head.loss(features, ranks, reduction="avg")
-    with pytest.raises(ValueError, match="sample_weight must come with ranks"):
+    with pytest.raises(ValueError, match="sample_weight must come with labels"):
         head(features, sample_weight=torch.ones(len(ranks)))
 
 
@@ -194,15 +194,15 @@ WRONG_SIZES = [
     ({"dim": 0}, "dim must be an integer, at least 1, got 0"),
 ]
 WRONG_BATCHES = [
-    ({"ranks": torch.tensor([0, 5, 1])}, r"ranks must be in 0…4, got 5"),
-    ({"ranks": torch.tensor([0, -1, 1])}, r"ranks must be in 0…4, got -1"),
-    ({"ranks": torch.tensor([0.0, 1.0, 1.0])}, r"ranks must be integers, got torch.float32"),
-    ({"ranks": torch.tensor([0, 1])}, r"ranks must have the shape \(3,\), got \(2,\)"),
+    ({"labels": torch.tensor([0, 5, 1])}, r"ranks must be in 0…4, got 5"),
+    ({"labels": torch.tensor([0, -1, 1])}, r"ranks must be in 0…4, got -1"),
+    ({"labels": torch.tensor([0.0, 1.0, 1.0])}, r"ranks must be integers, got torch.float32"),
+    ({"labels": torch.tensor([0, 1])}, r"labels must have the shape \(3,\), got \(2,\)"),
     ({"features": torch.zeros(3, 7)}, r"features must have the shape \(n, 8\), got \(3, 7\)"),
     ({"features": np.zeros((3, 8))}, "features must be a tensor, got ndarray"),
-    ({"ranks": [0, 4, 1]}, "ranks must be a tensor, got list"),
-    ({"ranks": torch.zeros(3, dtype=int, device="meta")}, "ranks must be on the head's device"),
-    ({"features": torch.zeros(0, 8), "ranks": torch.zeros(0).long()}, "at least one sample"),
+    ({"labels": [0, 4, 1]}, "labels must be a tensor, got list"),
+    ({"labels": torch.zeros(3, dtype=int, device="meta")}, "labels must be on the head's device"),
+    ({"features": torch.zeros(0, 8), "labels": torch.zeros(0).long()}, "at least one sample"),
     ({"sample_weight": torch.ones(2)}, r"sample_weight must have the shape \(3,\), got \(2,\)"),
     ({"sample_weight": torch.tensor([1, -2.0, 1])}, "must be finite, .* got -2.0"),
     ({"sample_weight": torch.tensor([1, torch.nan, 1])}, "must be finite, .* got nan"),
@@ -217,7 +217,7 @@ def test_what_is_wrong_is_named_with_its_value(name):
             create(name, **{"num_classes": 5, "dim": 8, **change})
     head = create(name, 5, 8)
     for change, message in WRONG_BATCHES:
-        given = {"features": torch.zeros(3, 8), "ranks": torch.tensor([0, 4, 1]), **change}
+        given = {"features": torch.zeros(3, 8), "labels": torch.tensor([0, 4, 1]), **change}
         with pytest.raises(ValueError, match=message):
             head.loss(**given)
 
@@ -250,3 +250,98 @@ def test_no_samples_and_features_that_are_not_finite_have_no_predictions(name):
             with pytest.raises(UserError, match="features must be finite"):
                 predict(features)
     assert head.predict(torch.full((2, 8), 3e38)).shape == (2,)  # only their sum overflows
+
+
+# Votes and intervals
+
+
+def loss_and_gradients(head, features, labels, weights=None):
+    """The loss of each sample, and the gradients of the mean, with the same random numbers."""
+    head.zero_grad()
+    features = features.detach().requires_grad_()
+    torch.manual_seed(0)
+    each = head.loss(features, labels, weights, reduction="none")
+    torch.manual_seed(0)
+    head.loss(features, labels, weights).backward()
+    gradients = [p.grad for p in head.parameters() if p.grad is not None]
+    return [each.detach(), features.grad, *gradients]
+
+
+@EVERY
+def test_certain_votes_and_intervals_of_one_rank_are_the_plain_label(name):
+    head = create(name, 5, 8).double()
+    features, ranks = batch(5, 8, dtype=torch.float64)
+    weights = torch.rand(len(ranks), dtype=torch.float64)
+    votes = 3 * torch.nn.functional.one_hot(ranks, 5).double()
+    expected = loss_and_gradients(head, features, ranks, weights)
+    for labels in (votes, votes.float(), ranks[:, None].expand(-1, 2)):
+        found = loss_and_gradients(head, features, labels, weights)
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+
+
+def is_separate(name):
+    """Whether the loss of a sample depends on nothing else, neither others nor random numbers."""
+    head = create(name, 5, 8)
+    members = getattr(head, "members", [head])
+    compares = any(type(m)._batch_loss is not OrdinalHead._batch_loss for m in members)
+    return not compares and name not in ("poe", "gp-dnnor")
+
+
+def is_likelihood(name):
+    return type(create(name, 5, 8))._losses is OrdinalHead._losses and is_separate(name)
+
+
+@pytest.mark.parametrize("name", [*filter(is_separate, names())])
+def test_votes_give_the_expected_loss(name):
+    head = create(name, 4, 8).double()
+    features, _ = batch(4, 8, dtype=torch.float64)
+    votes = torch.rand(len(features), 4, dtype=torch.float64) ** 3
+    votes[:, 1] = 0
+    every = [head.loss(features, torch.full((40,), k), reduction="none") for k in range(4)]
+    expected = (votes / votes.sum(dim=1, keepdim=True) * torch.stack(every, dim=1)).sum(dim=1)
+    torch.testing.assert_close(head.loss(features, votes, reduction="none"), expected)
+
+
+@EVERY
+def test_an_interval_has_a_finite_loss(name):
+    head = create(name, 6, 8)
+    features, ranks = batch(6, 8)
+    intervals = torch.stack([ranks, (ranks + 2).clamp(max=5)], dim=1)
+    assert_trains(head, features, intervals)
+
+
+@pytest.mark.parametrize("name", [*filter(is_likelihood, names())])
+def test_an_interval_has_the_gradient_of_its_likelihood(name):
+    head = create(name, 6, 8).double()
+    features, _ = batch(6, 8, dtype=torch.float64)
+    low = torch.arange(40) % 6
+    intervals = torch.stack([low, (low + torch.arange(40) % 3).clamp(max=5)], dim=1)
+    found = loss_and_gradients(head, features, intervals)
+    whole = torch.tensor([[0, 5]]).expand(40, 2)
+    features = features.detach().requires_grad_()
+    log_probs = head.log_probs(features)
+    inside = (torch.arange(6) >= intervals[:, :1]) & (torch.arange(6) <= intervals[:, 1:])
+    head.zero_grad()
+    (-log_probs.masked_fill(~inside, -torch.inf).logsumexp(dim=1)).mean().backward()
+    expected = [p.grad for p in head.parameters() if p.grad is not None]
+    torch.testing.assert_close(found[1:], [features.grad, *expected], rtol=0, atol=1e-9)
+    nothing = loss_and_gradients(head, features, whole)[1:]
+    assert all(gradient.abs().max() < 1e-9 for gradient in nothing)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([[0.0, 1, 0], [0, 0, 0]], r"votes must be .* not all zero in a row, got .* in row 1"),
+        ([[0.0, 1, 0], [0, -1, 2]], "votes must be finite, ≥ 0 .* in row 1"),
+        ([[0.0, 1, 0], [0, float("nan"), 2]], "votes must be finite, ≥ 0 .* in row 1"),
+        ([[0.0, 1], [1, 0]], r"labels must have the shape \(2, 3\)"),
+        ([[0, 1], [2, 1]], r"intervals must be \(lowest, highest\), got \(2, 1\) in row 1"),
+        ([[0, 1], [2, 3]], "ranks must be in 0…2, got 3"),
+        ([[0, 1, 0], [1, 0, 0]], r"labels must have the shape \(2, 2\)"),
+    ],
+)
+def test_wrong_votes_and_intervals_are_named(labels, message):
+    head = create("classification", 3, 8)
+    with pytest.raises(UserError, match=message):
+        head.loss(torch.randn(2, 8), torch.tensor(labels))

@@ -6,16 +6,17 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, Protocol, final, get_args, runtime_checkable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from layline.geometry.decoding import COST, DECODINGS, Decode, check_decode, decide, mode
+from layline.geometry.decoding import COST, DECODINGS, Decode, check_decode, decide, median, mode
 from layline.geometry.similarities import Features, PerClass, PerSample, Proxies, Ranks, Scalar
 from layline.utils.devices import autocast_is_on, can_check_values, widest_float
 from layline.utils.validation import UserError, check_integer, check_known
 
 Reduction = Literal["mean", "sum", "none"]
+Labels = Ranks | Int[Tensor, "n 2"] | PerClass  # ranks, intervals, or votes
 
 
 class OrdinalHead(nn.Module, ABC):
@@ -64,44 +65,59 @@ class OrdinalHead(nn.Module, ABC):
     def forward(
         self,
         features: Features,
-        ranks: Ranks | None = None,
+        labels: Labels | None = None,
         sample_weight: PerSample | None = None,
         reduction: Reduction = "mean",
     ) -> Float[Tensor, "..."]:
-        """Return the log probabilities, (n, K); with ranks, the same as :meth:`loss`.
+        """Return the log probabilities, (n, K); with labels, the same as :meth:`loss`.
 
-        Without ranks a head can end any ``nn.Sequential``. Wrappers of modules, such as DDP and
+        Without labels a head can end any ``nn.Sequential``. Wrappers of modules, such as DDP and
         FSDP, call this method in training.
         """
-        if ranks is not None:
-            return self.loss(features, ranks, sample_weight, reduction)
+        if labels is not None:
+            return self.loss(features, labels, sample_weight, reduction)
         if sample_weight is not None:
-            raise UserError("sample_weight must come with ranks: it weights the loss")
+            raise UserError("sample_weight must come with labels: it weights the loss")
         return self.log_probs(features)
 
     @final
     def loss(
         self,
         features: Features,
-        ranks: Ranks,
+        labels: Labels,
         sample_weight: PerSample | None = None,
         reduction: Reduction = "mean",
     ) -> Float[Tensor, "..."]:
-        """Compute the loss of a batch. It is not finite if a feature is not.
+        r"""Compute the loss of a batch. It is not finite if a feature is not.
+
+        A distribution :math:`\pi` gives the expected loss :math:`\sum_j \pi_j L(f, j)`. An
+        interval is the distribution that the head itself has inside it, :math:`\pi_j \propto
+        P_j(f)`, without gradient: for heads that are trained by likelihood the gradient is that of
+        :math:`-\log \sum_j P_j(f)` over the interval.
 
         Args:
             features: One row per sample.
-            ranks: The labels as integers, 0 for the lowest class, K − 1 for the highest.
+            labels: Ranks, integers (n,): 0 for the lowest class, K − 1 for the highest; or
+                intervals, integers (n, 2): the lowest and the highest possible rank; or floats
+                (n, K): the probability or the number of votes of each class.
             sample_weight: Non-negative weights w of the samples.
             reduction: ``"mean"`` is Σ w·loss / Σ w, ``"sum"`` is Σ w·loss, ``"none"`` returns
                 w·loss for each sample. A term that compares samples is added to each of them.
         """
         check_known("reduction", reduction, get_args(Reduction))
         features = self._check_features(features)
-        ranks = self._check_ranks(ranks, features)
+        labels = self._check_labels(labels, features)
         weights = None if sample_weight is None else self._check_weights(sample_weight, features)
         with _full_precision(features.device):
-            losses = self._losses(features, ranks) + self._batch_loss(features, ranks, weights)
+            if labels.ndim == 1:
+                ranks, losses = labels, self._losses(features, labels)
+            else:
+                shares = labels
+                if not labels.is_floating_point():
+                    with torch.no_grad():
+                        shares = share_in_intervals(self._log_probs(features), labels)
+                ranks, losses = median(shares), self._expected_losses(features, shares)
+            losses = losses + self._batch_loss(features, ranks, weights)
             # a bounded loss would hide an infinite feature; zero times infinity is NaN
             losses = losses + (0 * features.detach()).sum(dim=-1)
             if weights is not None:
@@ -109,6 +125,12 @@ class OrdinalHead(nn.Module, ABC):
             if reduction == "mean":
                 return losses.mean() if weights is None else losses.sum() / weights.sum()
             return losses.sum() if reduction == "sum" else losses
+
+    def _expected_losses(self, features: Features, shares: PerClass) -> PerSample:
+        """Compute the loss of each sample, if its rank is drawn from a distribution."""
+        rows, ranks = shares.nonzero(as_tuple=True)
+        each = shares[rows, ranks] * self._losses(features[rows], ranks)
+        return each.new_zeros(len(shares)).index_add(0, rows, each)
 
     @final
     def log_probs(self, features: Features) -> PerClass:
@@ -170,16 +192,40 @@ class OrdinalHead(nn.Module, ABC):
             raise UserError("features must be finite, got NaN or infinity")
         return features.to(torch.promote_types(parameter.dtype, torch.float32))
 
-    def _check_ranks(self, ranks: Tensor, features: Tensor) -> Tensor:
+    def _check_labels(self, labels: Tensor, features: Tensor) -> Tensor:
+        """Check labels; a distribution is returned with rows that sum up to one."""
         if len(features) == 0:
             raise UserError("features must have at least one sample, got none")
-        _check_tensor("ranks", ranks, (len(features),), features.device)
-        if ranks.is_floating_point() or ranks.dtype == torch.bool:
-            raise UserError(f"ranks must be integers, got {ranks.dtype}: convert with .long()")
-        for end in ranks.aminmax() if can_check_values(ranks) else ():
+        is_wide = isinstance(labels, Tensor) and labels.ndim == 2
+        if is_wide and labels.is_floating_point():
+            return self._check_votes(labels, features)
+        shape = (len(features), 2) if is_wide else (len(features),)
+        _check_tensor("labels", labels, shape, features.device)
+        if labels.is_floating_point() or labels.dtype == torch.bool:
+            raise UserError(f"ranks must be integers, got {labels.dtype}: convert with .long()")
+        for end in labels.aminmax() if can_check_values(labels) else ():
             if not 0 <= int(end) < self.num_classes:
                 raise UserError(f"ranks must be in 0…{self.num_classes - 1}, got {int(end)}")
-        return ranks.long()
+        if is_wide and can_check_values(labels):
+            low, high = labels.T
+            if (low > high).any():
+                row = int((low > high).int().argmax())
+                got = tuple(labels[row].tolist())
+                raise UserError(f"intervals must be (lowest, highest), got {got} in row {row}")
+        return labels.long()
+
+    def _check_votes(self, votes: Tensor, features: Tensor) -> Tensor:
+        _check_tensor("labels", votes, (len(features), self.num_classes), features.device)
+        totals = votes.sum(dim=1, keepdim=True)
+        if can_check_values(votes):
+            wrong = ~(votes >= 0).all(dim=1) | ~totals[:, 0].isfinite() | (totals[:, 0] == 0)
+            if wrong.any():
+                row = int(wrong.int().argmax())
+                raise UserError(
+                    "votes must be finite, ≥ 0 and not all zero in a row, got "
+                    f"{votes[row].tolist()} in row {row}"
+                )
+        return votes.to(features.dtype) / totals.to(features.dtype)
 
     def _check_weights(self, sample_weight: Tensor, features: Tensor) -> Tensor:
         _check_tensor("sample_weight", sample_weight, (len(features),), features.device)
@@ -194,6 +240,14 @@ class OrdinalHead(nn.Module, ABC):
         """Show the sizes and the options when the module is printed."""
         shown = {n: v for n, v in vars(self).items() if n[0] != "_" and n != "training"}
         return ", ".join(f"{name}={value!r}" for name, value in shown.items())
+
+
+def share_in_intervals(log_probs: PerClass, intervals: Int[Tensor, "n 2"]) -> PerClass:
+    """Compute the distribution over the ranks of each interval, as a head predicts it."""
+    ranks = torch.arange(log_probs.shape[1], device=log_probs.device)
+    inside = (ranks >= intervals[:, :1]) & (ranks <= intervals[:, 1:])
+    finite = log_probs.clamp_min(torch.finfo(log_probs.dtype).min / 2)  # perhaps impossible
+    return finite.masked_fill(~inside, -math.inf).softmax(dim=1)
 
 
 class LinearHead(OrdinalHead):
@@ -252,7 +306,8 @@ def _check_tensor(
         raise UserError(
             f"{name} must be a tensor, got {type(value).__name__}: convert with torch.as_tensor"
         )
-    if value.ndim != len(shape) or value.shape[-1] != shape[-1]:
+    fits = value.ndim == len(shape)
+    if not fits or any(b is not None and a != b for a, b in zip(value.shape, shape, strict=True)):
         wanted = str(shape).replace("None", "n")
         raise UserError(f"{name} must have the shape {wanted}, got {tuple(value.shape)}")
     if value.device != device:

@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "results" / "edition-3"
 LAYOUTS = ROOT / "results" / "layouts"
 STRESS = ROOT / "results" / "stress"
+PEERS = ROOT / "results" / "peers"
 PAGES = (ROOT / "docs" / "benchmark.md", ROOT / "README.md")
 DEFAULT, PLAIN = "default", "classification"
 FEW = ("5", "10", "20")
@@ -35,8 +36,11 @@ FEW = ("5", "10", "20")
 CLAIMS = (
     ("Proxies on a line are better than proxies without an order", "line", "simplex"),
     ("Proxies on a semicircle are better than proxies without an order", "semicircle", "simplex"),
+    ("The line is better than free proxies (UPL), as networks", "hard-linear", "unconstrained"),
     ("The semicircle is better than free proxies (UPL), as networks", "hard-semicircular",
      "unconstrained-cosine"),
+    ("Proxies kept unimodal are better than free ones, as networks", "soft-poisson",
+     "unconstrained"),
     ("The semicircle is better than a plain classifier, as networks", "hard-semicircular", PLAIN),
 )  # fmt: skip
 
@@ -132,11 +136,14 @@ def tables() -> dict[str, str]:
     frame, grid = read(FOLDER)
     layouts, _ = read(LAYOUTS)
     stress, _ = read(STRESS)
+    peers, _ = read(PEERS)
     noise, gap = (Curves(stress[stress["stress"] == s], PLAIN, s) for s in ("noise", "gap"))
     return {
         "mae": difference_table(frame, "mae"),
         "rps": difference_table(frame, "rps"),
         "ranks": rank_table(frame),
+        "peers_mae": difference_table(peers, "mae"),
+        "peers_rps": difference_table(peers, "rps"),
         "claims": claim_table([frame, layouts]),
         "halves": half_table(frame, grid),
         "sets": set_table(frame),

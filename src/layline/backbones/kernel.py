@@ -94,8 +94,10 @@ class KernelLayer(nn.Module):
             return scaled
         limited = x / (1 + (x / _LIMIT).square()).sqrt()
         widths = self.knots.diff(dim=1).clamp_min(torch.finfo(x.dtype).tiny)
-        passed = ((x[:, :, None] - self.knots[:, :-1]) / widths).clamp(0, 1)
-        scores = self.scores[:, 0] + (passed * self.scores.diff(dim=1)).sum(dim=2)
+        scores = self.scores[:, 0].expand_as(x)
+        steps = zip(self.knots.T, widths.T, self.scores.diff(dim=1).T, strict=False)
+        for left, width, rise in steps:  # one by one, for tables with many columns
+            scores = scores + ((x - left) / width).clamp(0, 1) * rise
         return torch.cat([limited, scores], dim=1)
 
     def forward(self, x: Float[Tensor, "n p"]) -> Float[Tensor, "n d"]:
